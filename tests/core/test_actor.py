@@ -38,11 +38,6 @@ class Aircraft(tr.Actor):
         return self.legs * 2
 
 
-def test_an_actor_is_encoded_as_a_map_of_its_plain_fields_by_stored_name() -> None:
-    encoded = msgspec.msgpack.decode(msgspec.msgpack.encode(made(Aircraft, tail="N1", legs=2)))
-    assert encoded == {"airborne": None, "tail": "N1", "n": 2, "places": []}
-
-
 def test_an_empty_mutable_default_is_a_new_one_for_each_instance() -> None:
     one, other = new(), new()
     one.places.append("JFK")
@@ -51,24 +46,6 @@ def test_an_empty_mutable_default_is_a_new_one_for_each_instance() -> None:
 
 def test_instances_are_not_tracked_by_the_garbage_collector() -> None:
     assert not gc.is_tracked(new())
-
-
-def test_plain_methods_and_class_variables_stay_what_they_are() -> None:
-    one = new()
-    one.legs = 4
-    assert (one.double(), Aircraft.LIMIT) == (8, 3)
-
-
-def test_fields_are_known_in_the_order_of_declaration() -> None:
-    fields = declaration_of(Aircraft).fields
-    assert [(one.attr, one.name, one.kind, one.required) for one in fields] == [
-        ("airborne", "airborne", "value", False),
-        ("tail", "tail", "value", True),
-        ("legs", "n", "value", False),
-        ("places", "places", "value", False),
-        ("minutes_late", "minutes_late", "map", False),
-        ("notes", "notes", "list", False),
-    ]
 
 
 def test_collections_of_an_instance_without_parts_are_refused_with_the_mend() -> None:
@@ -122,22 +99,6 @@ def test_a_base_keeps_its_own_fields_and_defaults() -> None:
     vehicle = made(Vehicle)
     assert vehicle.owner == "nobody"
     assert [one.attr for one in declaration_of(Vehicle).fields] == ["owner", "odometer", "trips"]
-
-
-def test_assigning_a_field_with_a_time_to_live_is_reported_by_its_number_in_that_class() -> None:
-    truck = made(Truck)
-    truck._tr_parts = parts = FakeParts()
-    truck.load, truck.trips, truck.owner = 5, 6, "them"
-    assert (truck.load, truck.trips) == (5, 6)
-    assert parts.written == [1, 0]
-
-
-def test_a_field_with_a_time_to_live_is_stored_as_any_other() -> None:
-    truck = made(Truck)
-    truck.trips = 3
-    encoded = msgspec.msgpack.encode(truck)
-    assert msgspec.msgpack.decode(encoded) == {"owner": "us", "trips": 3, "load": 0}
-    assert msgspec.msgpack.Decoder(Truck).decode(encoded).trips == 3
 
 
 def test_an_overridden_handler_replaces_the_one_of_the_base() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 import tailrace as tr
 
@@ -45,14 +44,6 @@ def test_a_plan_is_made_once_and_again_after_a_further_declaration() -> None:
     assert app.plan() is first
     app.stream("clean", Departure)
     assert app.plan() is not first
-
-
-def test_a_failed_declaration_leaves_nothing_behind() -> None:
-    app = tr.App("flights")
-    with pytest.raises(tr.DefinitionError):
-        app.topic("departures", Departure, key="tial")
-    app.topic("departures", Departure, key="tail")
-    assert list(app.plan().topics) == ["departures"]
 
 
 def test_the_plan_says_what_the_app_was_told() -> None:

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.query import QueryReader
-from tailrace.core.errors import QueryError, StateLeakError
+from tailrace.core.errors import StateLeakError
 from tests.core.driven import Driven
 
 MINUTE = 60_000
@@ -155,26 +155,6 @@ def life(request: pytest.FixtureRequest) -> Life:
     return Life(checked=request.param, reload=request.param)
 
 
-def test_an_instance_that_was_only_looked_at_is_never_stored(life: Life) -> None:
-    life.report("a", 0, "look", "look")
-    assert life.shelves() == {}
-    assert {rows.read_state_row(row).actor for row in life.state()} == {"Label"}
-    assert QueryReader(life.plan, 0, life.store).instance(SHELF, "a") is None
-
-
-@pytest.mark.parametrize("do", [*GIVES, "clear and count"])
-def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: Life, do: str) -> None:
-    life.report("a", 0, do)
-    life.shelves()
-    assert b"a\0\0" in life.rows()
-    life.report("a", 0, "reset")
-    assert life.shelves()[b"a\0\0"] is None
-    assert life.rows() == {}
-    life.report("a", 0, "look", do)
-    life.shelves()
-    assert b"a\0\0" in life.rows()
-
-
 @pytest.mark.parametrize("between", [False, True], ids=["one commit", "a commit between"])
 @pytest.mark.parametrize("do", ["fade", "brief", "timer"])
 def test_what_ends_by_time_takes_the_row_with_it(life: Life, do: str, between: bool) -> None:
@@ -187,19 +167,6 @@ def test_what_ends_by_time_takes_the_row_with_it(life: Life, do: str, between: b
     assert life.rows() == {}
 
 
-def test_the_next_handler_sees_the_defaults_and_nothing_is_deleted_twice(life: Life) -> None:
-    life.report("a", 0, "count")
-    life.shelves()
-    life.report("a", 0, "reset")
-    assert list(life.shelves().values()) == [None]
-    life.report("a", 0, "look")
-    assert life.shelves() == {}
-    life.report("a", 0, "count", "clear")
-    assert life.shelves() == {}
-    life.report("a", 0, "count")
-    assert life.shelves()[b"a\0\0"] is not None
-
-
 def test_an_instance_with_a_required_field_is_stored_until_it_is_cleared(life: Life) -> None:
     life.report("a", 0, "look")
     life.shelves()
@@ -207,15 +174,6 @@ def test_an_instance_with_a_required_field_is_stored_until_it_is_cleared(life: L
     life.report("a", 0, "clear")
     life.shelves()
     assert life.rows("Label") == {}
-
-
-def test_a_unit_that_fails_leaves_the_row_as_it_was(life: Life) -> None:
-    life.report("a", 0, "count", "lasting")
-    life.shelves()
-    before = life.state()
-    life.report("a", 0, "fail")
-    life.shelves()
-    assert life.state() == before
 
 
 def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
@@ -229,16 +187,6 @@ def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
     life.report("a", 0, "reset")
     life.shelves()
     assert not life.table("Shelf").live
-
-
-def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
-    life = Life()
-    life.report("a", 0, "count", "reset")
-    life.shelves()
-    reader = QueryReader(life.plan, 0, life.store)
-    assert reader.timers(SHELF, "a") == {}
-    with pytest.raises(QueryError):
-        reader.query(LABEL, "b", "no such query")
 
 
 def test_a_checked_run_still_finds_what_is_changed_behind_the_back_of_one_that_is_stored() -> None:

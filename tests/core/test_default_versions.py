@@ -68,13 +68,6 @@ def test_a_change_is_said_once_at_the_start(kind: Any, before: Any, after: Any, 
     assert lives.start(plan_of(versions[1])).stored.notices == ()
 
 
-def test_the_default_of_a_nested_field_is_said_too() -> None:
-    versions: list[Fields] = [{**KEPT, "p": (place(x=x) | None, tr.field(default=None))} for x in (1, 2)]
-    lives = upgraded(versions[0], {})
-    (said,) = lives.start(plan_of(versions[1])).stored.notices
-    assert said == "Plane.p.x has the default 2 now, it had 1: stored values do not change."
-
-
 def test_a_version_is_committed_even_where_no_event_comes() -> None:
     lives = upgraded(KEPT, {})
     assert not lives.start(plan_of(KEPT)).dirty

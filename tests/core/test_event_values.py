@@ -243,11 +243,6 @@ def test_exactly_the_events_that_json_can_say_are_written_and_come_back(event: A
             topic.encode(event)
 
 
-def test_where_a_type_has_no_float_nothing_is_asked_of_its_events() -> None:
-    topic = tr.App("squares").topic("squares", Square, key="name")
-    assert type(topic.encode).__name__ == "builtin_function_or_method"
-
-
 @pytest.mark.parametrize("bits", [0x7FF8 << 48, 0xFFF8 << 48, 0x7FF8DEADBEEF1234, 0x7FF0 << 48, 0x8000 << 48])
 def test_messagepack_keeps_every_bit_of_a_number_and_one_form_of_nan(bits: int) -> None:
     value = struct.unpack("<d", struct.pack("<Q", bits))[0]

@@ -69,58 +69,6 @@ def test_a_first_start_stores_the_schema_and_a_second_has_nothing_to_do() -> Non
     assert schema_rows(plan, row) == ({}, ())
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "changes"),
-    [
-        ({"a": int}, {"a": int, "b": int}, [("added", "b")]),
-        ({"a": int, "b": int}, {"a": int}, [("removed", "b")]),
-        ({"a": int}, {"a": float}, [("incompatible", "a")]),
-        ({"a": int}, {"a": int | None}, [("widened", "a")]),
-        ({"a": int}, {"a": str}, [("incompatible", "a")]),
-        ({"a": int}, {"a": tr.MapState[str, int]}, [("incompatible", "a")]),
-        ({"a": tr.MapState[str, int]}, {"a": tr.MapState[str, int | None]}, [("widened", "a")]),
-        ({"a": tr.MapState[str, int]}, {"a": tr.MapState[int, int]}, [("incompatible", "a")]),
-        ({"a": tr.ListState[int]}, {"a": tr.ListState[int | None]}, [("widened", "a")]),
-        ({"a": tr.ListState[int]}, {"a": tr.ListState[str]}, [("incompatible", "a")]),
-        ({"a": int}, {"a": int}, []),
-    ],
-)
-def test_a_change_of_the_declaration_is_told(
-    before: dict[str, Any], after: dict[str, Any], changes: list[tuple[str, str]]
-) -> None:
-    def schema(annotations: dict[str, Any]) -> ActorSchema:
-        return schema_of(
-            annotations, **{name: 0 for name, kind in annotations.items() if kind in (int, float, str)}
-        )
-
-    found = evolve(schema(before), schema(after))[1]
-    assert [(change.kind, change.field) for change in found] == changes
-
-
-def test_a_field_keeps_its_state_under_its_stored_name() -> None:
-    before = schema_of({"legs": int}, legs=0)
-    after = schema_of({"flights": int}, flights=tr.field(default=0, name="legs"))
-    assert not evolve(before, after)[1]
-
-
-def test_another_time_to_live_is_told_and_allowed() -> None:
-    before = schema_of({"legs": int}, legs=tr.field(default=0))
-    after = schema_of({"legs": int}, legs=tr.field(default=0, ttl="1h"))
-    (change,) = evolve(before, after)[1]
-    assert (change.kind, change.stored, change.declared) == (
-        "ttl",
-        "no ttl",
-        "a ttl of 3600000 ms by event time",
-    )
-
-
-def test_another_key_type_is_refused() -> None:
-    found = evolve(schema_of({}, key="tail"), schema_of({}, key="number"))[1]
-    assert [(change.kind, change.field, change.stored) for change in found] == [
-        ("incompatible", "key", "str")
-    ]
-
-
 def test_an_incompatible_change_stops_the_start_and_names_actor_field_types_and_mend() -> None:
     row = stored_by(plan_of({"legs": int, "tail": str}, legs=0, tail=""))
     with pytest.raises(IncompatibleStateError) as caught:
@@ -129,19 +77,6 @@ def test_an_incompatible_change_stops_the_start_and_names_actor_field_types_and_
     assert (error.actor, error.field, error.stored, error.declared) == ("Aircraft", "legs", "int", "str")
     assert "name=" in str(error)
     assert "tail" in str(error), "all that has to be mended is named at once"
-
-
-def test_a_new_field_without_default_is_refused() -> None:
-    row = stored_by(plan_of({"legs": int}, legs=0))
-    with pytest.raises(IncompatibleStateError, match="Give the field a default"):
-        schema_rows(plan_of({"legs": int, "tail": str}, legs=0), row)
-
-
-def test_a_removed_actor_is_reported_and_kept() -> None:
-    row = stored_by(plan_of({"legs": int}, legs=0))
-    changed, orphans = schema_rows(plan_of({"wings": int}, name="Bird", wings=2), row)
-    assert orphans == ("Aircraft",)
-    assert sorted(decode_schemas(changed[rows.SCHEMA_ROW] or b"")) == ["Aircraft", "Bird"]
 
 
 def test_a_removed_map_is_reported_until_it_is_declared_again() -> None:

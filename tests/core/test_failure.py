@@ -215,30 +215,3 @@ def test_a_timer_that_a_failed_handler_set_is_not_due(domain: str, on_error: OnE
     assert task.clock_due_ms > 5_000
     assert task.publications() == {"seen": 9_000}
     assert (fired, task.totals.fired, task.draining) == (1, 1, False)
-
-
-def test_the_harness_returns_after_a_failed_handler_that_set_a_timer_for_now() -> None:
-    app = tr.App("pages", partitions=1, on_error="dead-letter")
-    visits = app.topic("visits", Visit, key="page", key_type=str, event_time="at")
-
-    @app.actor
-    class Page(tr.Actor):
-        fired: int = 0
-
-        @tr.process(visits)
-        def visited(self, visit: Visit, ctx: tr.Context[str]) -> None:
-            ctx.set_processing_timer(ctx.now, "soon")
-            if visit.fails:
-                raise ValueError(visit.page)
-
-        @tr.on_processing_timer("soon")
-        def soon(self, ctx: tr.Context[str]) -> None:
-            self.fired += 1
-
-    with Harness(app, now_ms=5_000) as h:
-        h.send(visits, Visit("a", 3_000), Visit("a", 2_000, fails=True), Visit("b", 2_000, fails=True))
-        assert len(h.dead_letters()) == 2
-        assert h.state(Page, "a") == Page(fired=1)
-        assert h.state(Page, "b") is None
-        h.replay()
-        assert h.explore(schedules=5).equal

@@ -115,11 +115,6 @@ def test_what_pydantic_refuses_is_an_undecodable_record() -> None:
         topic_of(Order).decode(b"{")
 
 
-def test_a_validator_that_can_be_applied_again_is_no_obstacle() -> None:
-    topic = topic_of(Shout)
-    assert topic.encode_emitted(Shout(text="hey")) == b'{"text":"HEY"}'
-
-
 def test_a_validator_that_changes_its_own_result_is_refused_at_each_emit() -> None:
     with pytest.raises(EventValueError, match=r"text is not what was emitted.*f\(f\(x\)\)"):
         topic_of(Growing).encode_emitted(Growing(text="hey"))

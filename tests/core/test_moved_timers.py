@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,8 +165,7 @@ steps = st.one_of(
 )
 
 
-@given(st.lists(steps, max_size=60), st.sampled_from((1, 2, 3, 200_000)))
-def test_a_timer_goes_off_when_it_was_last_set_for(some: list[Any], in_memory: int) -> None:
+def lived(some: list[Any], in_memory: int = 200_000) -> None:
     with patch.object(rows, "INSIDE", INSIDE):
         life, at = Life(in_memory), 100
         for step in some:
@@ -185,6 +185,68 @@ def test_a_timer_goes_off_when_it_was_last_set_for(some: list[Any], in_memory: i
         assert not [row for row, _ in life.store.rows() if row[:1] == rows.INDEX and life.is_exact]
 
 
+@given(st.lists(steps, max_size=60), st.sampled_from((1, 2, 3, 200_000)))
+def test_a_timer_goes_off_when_it_was_last_set_for(some: list[Any], in_memory: int) -> None:
+    lived(some, in_memory)
+
+
+def step(later: int, name: str = "n:1", ahead_ms: int | None = None, key: str = "k") -> tuple[Any, ...]:
+    return later, key, name, ahead_ms, False
+
+
+SEVEN = [step(0, name, 50) for name in NAMES]
+CASES: dict[str, tuple[int, list[Any]]] = {
+    "moved and not committed since, and the end waits for it": (
+        2,
+        [step(0, ahead_ms=10), step(0, "n:1", 20, "l"), "commit", "restart", step(1, ahead_ms=5_000)],
+    ),
+    "moved later, its first time passes": (
+        9,
+        [step(0, ahead_ms=10), "commit", step(1, ahead_ms=50), "commit", step(19, key="l"), "restart"],
+    ),
+    "moved to and fro": (
+        9,
+        [
+            step(0, ahead_ms=10),
+            step(0, ahead_ms=40),
+            "commit",
+            step(1, ahead_ms=60),
+            step(14, key="l"),
+            "commit",
+            step(85, key="l"),
+        ],
+    ),
+    "set again after it has fired, behind the horizon": (
+        2,
+        [
+            step(0, "n:1", 10),
+            step(0, "n:2", 200),
+            step(0, "n:3", 300),
+            "commit",
+            step(15, key="l"),
+            step(1, "n:1", 334),
+            "commit",
+        ],
+    ),
+    "came up too early and was cancelled": (
+        9,
+        [step(0, ahead_ms=10), step(0, ahead_ms=100), step(15, key="l"), step(1)],
+    ),
+    "become few": (9, [*SEVEN, "commit", *(step(0, name) for name in NAMES[2:]), "restart"]),
+    "moved earlier": (
+        9,
+        [step(0, ahead_ms=50), "commit", step(1, ahead_ms=10), "restart", step(11, key="l")],
+    ),
+    "as many as a row holds, and one more": (9, [*SEVEN[:INSIDE], "commit", SEVEN[INSIDE], "restart"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_so_does_one_that_was(case: str) -> None:
+    in_memory, some = CASES[case]
+    lived(some, in_memory)
+
+
 def test_a_timer_that_is_put_off_again_and_again_is_named_once() -> None:
     life = Life()
     for at in range(5_000):
@@ -201,108 +263,6 @@ def test_a_timer_that_is_moved_to_and_fro_is_not_named_without_end() -> None:
         most = max(most, life.named)
     assert 2 <= most <= 100
     life.finish()
-
-
-def test_the_end_waits_for_a_timer_that_was_moved_and_not_committed_since() -> None:
-    life = Life(2)
-    life.turn(Turn("k", 100, "n:1", 10))
-    life.turn(Turn("l", 100, "n:1", 20))
-    life.commit()
-    life.start()
-    life.turn(Turn("k", 101, "n:1", 5_000))
-    life.finish()
-    assert life.task.watermark == 5_101
-
-
-def test_a_timer_that_was_moved_later_has_an_index_row_after_its_first_time_has_passed() -> None:
-    life = Life()
-    life.turn(Turn("k", 100, "n:1", 10))
-    life.commit()
-    life.turn(Turn("k", 101, "n:1", 50))
-    life.commit()
-    life.turn(Turn("l", 120, "n:1"))
-    life.commit()
-    life.again("restart")
-    life.finish()
-    assert not life.pending
-
-
-def test_a_timer_that_was_moved_to_and_fro_leaves_no_index_row() -> None:
-    life = Life()
-    life.turn(Turn("k", 100, "n:1", 10))
-    life.turn(Turn("k", 100, "n:1", 40))
-    life.commit()
-    life.turn(Turn("k", 101, "n:1", 60))
-    life.turn(Turn("l", 115, "n:1"))
-    life.commit()
-    life.turn(Turn("l", 200, "n:1"))
-    life.commit()
-
-
-def test_a_timer_that_is_set_again_after_it_has_fired_is_found_behind_the_horizon() -> None:
-    life = Life(in_memory=2)
-    for name, ahead_ms in (("n:1", 10), ("n:2", 200), ("n:3", 300)):
-        life.turn(Turn("k", 100, name, ahead_ms))
-    life.commit()
-    life.turn(Turn("l", 115, "n:1"))
-    life.turn(Turn("k", 116, "n:1", 334))
-    life.commit()
-    life.finish()
-    assert not life.pending
-
-
-def test_a_timer_that_came_up_too_early_and_was_cancelled_leaves_no_index_row() -> None:
-    life = Life()
-    life.turn(Turn("k", 100, "n:1", 10))
-    life.turn(Turn("k", 100, "n:1", 100))
-    life.turn(Turn("l", 115, "n:1"))
-    life.turn(Turn("k", 116, "n:1"))
-    life.commit()
-
-
-def test_timers_that_become_few_are_gathered_and_their_rows_deleted() -> None:
-    with patch.object(rows, "INSIDE", INSIDE):
-        life = Life()
-        for name in NAMES:
-            life.turn(Turn("k", 100, name, 50))
-        life.commit()
-        for name in NAMES[2:]:
-            life.turn(Turn("k", 100, name))
-        life.commit()
-        life.again("restart")
-        life.finish()
-        assert not life.pending
-
-
-def test_a_timer_that_was_moved_earlier_has_an_index_row_by_then() -> None:
-    life = Life()
-    life.turn(Turn("k", 100, "n:1", 50))
-    life.commit()
-    life.turn(Turn("k", 101, "n:1", 10))
-    life.commit()
-    life.again("restart")
-    life.turn(Turn("l", 112, "n:1"))
-    assert not life.pending
-
-
-def test_as_many_timers_as_a_row_holds_are_inside_and_one_more_gives_rows_to_all() -> None:
-    with patch.object(rows, "INSIDE", INSIDE):
-        life = Life()
-        for name in NAMES[:INSIDE]:
-            life.turn(Turn("k", 100, name, 50))
-        life.commit()
-        assert not timer_rows(life)
-        life.turn(Turn("k", 100, NAMES[INSIDE], 50))
-        life.commit()
-        assert timer_rows(life) == INSIDE + 1
-        life.again("restart")
-        life.finish()
-        assert not life.pending
-
-
-def timer_rows(life: Life) -> int:
-    prefix = rows.actor_prefix("Clock") + rows.escaped(b"k") + b"t"
-    return sum(row.startswith(prefix) for row in life.state())
 
 
 def test_the_index_row_of_a_timer_that_was_moved_before_the_start_goes_when_it_comes_up() -> None:

@@ -123,12 +123,6 @@ def test_a_time_that_is_not_in_the_event_has_no_reader() -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack"])
-def test_an_event_comes_back_as_it_was_written(format: Any) -> None:
-    topic = tr.App("flights").topic("departures", Departure, key="number", format=format)
-    assert topic.decode(topic.encode(EVENT)) == EVENT
-
-
-@pytest.mark.parametrize("format", ["json", "msgpack"])
 def test_equal_events_are_written_alike(format: Any) -> None:
     topic = tr.App("flights").topic("departures", Departure, key="number", format=format)
     one = msgspec.structs.replace(EVENT, tags={"a": 1, "b": 2})
@@ -171,25 +165,12 @@ def test_only_events_that_cannot_change_may_be_encoded_later() -> None:
     assert not app.topic("departures", Departure, key="number").immutable
 
 
-@pytest.mark.parametrize(("watermark", "kind"), [(True, "events"), (False, "none"), ("upstream", "upstream")])
-def test_a_watermark_comes_from_where_the_topic_says(watermark: Any, kind: str) -> None:
-    settings = tr.App("flights").topic("departures", Departure, key="number", watermark=watermark).settings
-    assert settings.watermark == kind
-
-
 def test_what_a_topic_is_not_told_has_a_default() -> None:
     settings = tr.App("flights").topic("departures", Departure, key="number").settings
     assert (settings.out_of_order_ms, settings.late, settings.late_topic) == (0, "handle", None)
     assert (settings.idle_after_ms, settings.on_error, settings.repartition) == (60_000, None, False)
     assert datetime.fromtimestamp(settings.time_max_ms / 1000, UTC) == datetime(2200, 1, 1, tzinfo=UTC)
     assert settings.time_min_ms == 0
-
-
-def test_late_events_may_have_a_topic() -> None:
-    app = tr.App("flights")
-    late = app.topic("late", Departure, key="number")
-    settings = app.topic("departures", Departure, key="number", late=late).settings
-    assert (settings.late, settings.late_topic) == ("route", late)
 
 
 def test_the_times_that_make_sense_may_be_given_as_datetimes() -> None:

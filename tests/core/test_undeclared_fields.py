@@ -15,7 +15,6 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.value_rows import joined, raw_fields
-from tailrace.core.errors import IncompatibleStateError
 from tailrace.state import MemoryStore
 from tests.core.driven import Driven
 
@@ -106,24 +105,6 @@ class TestAtTheStart:
         life.commit()
         assert life.start(plan_of(NEW)).stored.notices == first
 
-    def test_nothing_is_named_where_all_is_declared(self) -> None:
-        life = lived()
-        assert life.start(plan_of(OLD)).stored.notices == ()
-        assert life.start(plan_of({**OLD, "flights": (int, 0)})).stored.notices == ()
-
-    def test_a_renamed_field_without_default_is_refused_with_the_name_to_add(self) -> None:
-        life = Life(plan_of({"legs": (int, 7)}))
-        life.commit()
-        with pytest.raises(IncompatibleStateError, match=r"renamed field.*tr\.field\(name=\.\.\.\)"):
-            life.start(plan_of({"flights": (int, None)}))
-
-    def test_under_its_old_name_a_renamed_field_has_the_old_values(self) -> None:
-        life = lived()
-        renamed = {"flights": (int, tr.field(default=7, name="legs")), "words": WORDS}
-        task = life.start(plan_of(renamed))
-        assert "Aircraft.legs" not in task.stored.orphans
-        assert life.table("Aircraft").load("a").flights == 3
-
 
 class TestWhileItIsUndeclared:
     def test_its_values_are_carried_byte_for_byte_however_often_the_row_is_written(self) -> None:
@@ -134,19 +115,6 @@ class TestWhileItIsUndeclared:
             life.commit()
         assert life.fields() == {"total": 0, "count": 6, "flights": 0, "legs": 3, "words": ["wing"]}
         assert life.fields("b") == {"count": 2, "legs": 7, "words": [], "total": 0}, "not touched"
-
-    def test_declared_again_it_has_its_old_values(self) -> None:
-        life = lived()
-        life.start(plan_of(NEW))
-        life.report("count=5", "flights=9")
-        life.report("count=5", key="new")
-        life.commit()
-        life.start(plan_of(OLD))
-        life.report("total=1")
-        life.report("total=1", key="new")
-        life.commit()
-        assert life.fields() == {"count": 5, "legs": 3, "words": ["wing"], "total": 1, "flights": 9}
-        assert life.fields("new") == {"count": 5, "legs": 7, "words": [], "total": 1, "flights": 0}
 
     def test_a_cleared_instance_forgets_it_and_one_that_failed_to_clear_does_not(self) -> None:
         life = lived()
@@ -165,35 +133,6 @@ class TestWhileItIsUndeclared:
         life.report("count=0")
         life.commit()
         assert life.fields() == {"total": 0, "count": 0, "flights": 0, "legs": 3, "words": ["wing"]}
-
-    def test_more_fields_than_a_short_map_holds_are_carried(self) -> None:
-        many = {f"f{number}": (int, 0) for number in range(20)}
-        life = Life(plan_of(many))
-        life.report(*(f"f{number}={number}" for number in range(1, 20)))
-        life.commit()
-        for kept in (14, 15, 16, 1):
-            life.start(plan_of({f"f{number}": (int, 0) for number in range(kept)}))
-            life.report(f"f0={kept}")
-            life.commit()
-            found = life.fields()
-            assert found is not None
-            assert found | {"f0": 0} == {f"f{number}": number for number in range(20)}
-
-    def test_a_time_to_live_waits_for_the_field_to_be_declared_again(self) -> None:
-        fading = {"fading": (int, tr.field(default=0, ttl="1m")), "count": (int, 0)}
-        life = Life(plan_of(fading))
-        life.report("fading=5")
-        life.commit()
-        life.start(plan_of({"count": (int, 0)}))
-        life.report("count=1", at=5 * MINUTE)
-        life.commit()
-        assert life.fields() == {"count": 1, "fading": 5}
-        task = life.start(plan_of(fading))
-        while task.draining:
-            task.drain()
-        life.report("", key="b", at=6 * MINUTE)
-        life.commit()
-        assert life.fields() == {"count": 1, "fading": 0}
 
 
 class TestDropped:

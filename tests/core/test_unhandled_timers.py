@@ -130,20 +130,6 @@ def test_with_dead_letters_they_are_named_at_the_start_and_fail_when_they_are_du
     assert life.known() == ()
 
 
-def test_a_handler_whose_timers_have_all_gone_may_go_and_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    life = lived("overdue")
-    life.start(plan_of(*ALL))
-    life.take(Told("b", 5_000))
-    life.commit()
-    assert life.start(plan_of()).stored.notices == ()
-    life.commit()
-    assert life.known() == ()
-    monkeypatch.setattr(evolution, "pending_timers", None)
-    life.start(plan_of())
-
-
 def test_nothing_is_looked_for_while_every_handler_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     life = lived("overdue", "processing:check")
     monkeypatch.setattr(evolution, "pending_timers", None)
