@@ -18,7 +18,7 @@ SEEDS ?= 100
 SEEDS_OTHERS ?= 10
 SEEDS_FUZZ ?= 20000
 
-# For how long `make soak`, `make soak-kafka` and `make race` begin new rounds.
+# For how long `make soak` and `make soak-kafka` begin new rounds.
 MINUTES ?= 5
 
 BIN := .venv/bin
@@ -99,10 +99,6 @@ soak: .venv/installed  ## real processes under kills, stops and full disks (MINU
 .PHONY: soak-kafka
 soak-kafka: .venv/installed java kafka  ## the same on Kafka: zombies, lost brokers, strangers in the group (MINUTES=5, SEED=0)
 	$(BIN)/python -m tests.kafka.soak --minutes $(MINUTES) --seed $(or $(SEED),0)
-
-.PHONY: race
-race: .venv/installed  ## writers, readers and copiers on one log, killed, stopped and replaced (MINUTES=5, FIRST_SEED=0)
-	$(BIN)/python -m tests.soak --race --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
 
 .PHONY: java
 java:  ## a JDK for Spark: checked for, and installed on Debian as root

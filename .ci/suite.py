@@ -78,7 +78,6 @@ NOT_QUICK = (
     "tests/proof/test_simulation.py::test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing",
     "tests/runtime/test_handler_watch.py",
     "tests/runtime/test_housekeeping.py",
-    "tests/runtime/test_rekeyed_join.py",
     "tests/runtime/test_worker_process.py",
     "tests/serve/test_page.py",
     "tests/serve/test_serve_command.py",

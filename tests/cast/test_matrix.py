@@ -16,10 +16,14 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
 from tailrace.history.moving.reshaping import reshape
 from tailrace.history.reading.beginnings import base_name
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.snapshots.start_from_snapshot import Start
 from tailrace.history.snapshots.taking import take_snapshot
+from tailrace.log import TopicSettings
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import WorkerSettings
 from tailrace.state.snapshots import Snapshots
 from tests.cast import counting, operators, random_webs, trading
 from tests.cast.member import Case, Found
@@ -27,6 +31,8 @@ from tests.cast.world import StruckWriter, World, decoded
 from tests.history.rebuilding import any_app
 from tests.history.rebuilding.lived import live, opened, outputs, rebuilt, request
 from tests.proof.seeds import shuffled, told
+from tests.runtime.bounded_run import BoundedRun
+from tests.runtime.world import Kill
 
 CAST: dict[str, Callable[[Random], Case]] = {
     one.__name__: one
@@ -119,6 +125,41 @@ def remade(world: World, app: tr.App, order: str, topics: Collection[str]) -> Fo
     for topic in (*topics, world.plan.dead_letters_topic):
         found.update(decoded(app, topic, outputs(place, snapshot, topic)))
     return found
+
+
+@pytest.mark.one_seed_in(50)
+@pytest.mark.parametrize("name", [name for name in CAST if name != "broadcast"])
+def test_by_workers_that_take_turns_and_die(name: str, seeds: range) -> None:
+    """Each has a share of the tasks: neither their number, nor their commits, nor their deaths change what comes out."""
+    for seed in seeds:
+        random = Random(f"{name} {seed}")
+        case = CAST[name](random)
+        app = case.make(3)
+        partition = PartitionSettings(commit_interval_ms=random.choice((0, 20, 10_000)))
+        settings = WorkerSettings(slice_records=random.choice((3, 50, 10_000)), partition=partition)
+        run = BoundedRun(app, settings=settings)
+        left = random.randrange(1, 40)
+
+        def strike(_: str, run: BoundedRun = run, random: Random = random) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0 and run.deaths < 6:
+                left = random.randrange(1, 40)
+                raise Kill
+
+        for one in run.plan.inputs:
+            if not one.is_inbox:
+                run.log.create_topic(one.name, TopicSettings(3))
+        run.log.append_all(case.inputs)
+        run.strike = strike
+        run.run(random.choice((1, 2, 3)))
+        assert run.deaths == 6
+        found = Found()
+        for topic in (*case.topics, run.plan.dead_letters_topic):
+            if topic in run.log.topics():
+                for number in range(3):
+                    found.update(decoded(app, topic, scan(run.log, topic, number)))
+        assert_equal(found, case.expected, f"{name}, seed {seed}")
 
 
 @pytest.mark.one_seed_in(50)
