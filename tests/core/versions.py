@@ -23,23 +23,24 @@ Restart = Literal["local", "restored"]
 
 class Set(msgspec.Struct, frozen=True):
     """An event that sets fields (``name``), entries (``name[entry]``), appends (``name[]``), deletes (None)
-    or clears.
+    or clears; then it may fail.
     """
 
     key: str
     at: int
     values: dict[str, Any] = {}
     clear: bool = False
+    fails: bool = False
 
 
-def plan_of(fields: Fields) -> Plan:
+def plan_of(fields: Fields, on_error: Any = "stop") -> Plan:
     """The plan of ``app_of`` these fields."""
-    return app_of(fields).plan()
+    return app_of(fields, on_error).plan()
 
 
-def app_of(fields: Fields) -> tr.App:
+def app_of(fields: Fields, on_error: Any = "stop") -> tr.App:
     """An app with one actor that has these fields."""
-    app = tr.App("versions", partitions=1)
+    app = tr.App("versions", partitions=1, on_error=on_error)
     topic = app.topic("told", Set, key="key", event_time="at")
 
     def take(self: Any, event: Set, ctx: tr.Context[str]) -> None:
@@ -56,6 +57,8 @@ def app_of(fields: Fields) -> tr.App:
                 getattr(self, attr).pop(entry, None)
             else:
                 getattr(self, attr)[entry] = value
+        if event.fails:
+            raise ValueError("told to fail")
 
     body = {
         "__annotations__": {attr: kind for attr, (kind, _) in fields.items()},
