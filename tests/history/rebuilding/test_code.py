@@ -344,5 +344,5 @@ def test_the_versions_of_what_is_installed_count_and_a_worker_compares_what_it_h
     before = law_parts(tmp_path, {"law_till/app.py": LAW_APP.format("")})
     assert before["package msgspec"] == metadata.version("msgspec")
     other = {"package msgspec": "0.1", "package pip": "0.1", "package not-here": "1", "sources not_here": "1"}
-    assert changed(before, before | other) == sorted(other)
+    assert changed(before, before | other) == ["package msgspec", "package not-here", "package pip"]
     assert differences(other) == ["package msgspec"]  # pip is not loaded

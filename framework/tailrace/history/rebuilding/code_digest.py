@@ -64,8 +64,15 @@ def differences(noted: Mapping[str, str]) -> list[str]:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The parts in which two codes differ."""
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    """The parts in which two codes differ.
+
+    Sources that only one of them has do not count: a process may have loaded more of what lies beside the app. If the app
+    began to import them in between, the importing sources differ.
+    """
+    differing = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    return sorted(
+        one for one in differing if not one.startswith("sources ") or (one in before and one in now)
+    )
 
 
 def _top_levels(modules: Iterable[str]) -> set[str]:
