@@ -14,6 +14,7 @@ from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.state import MemoryStore
 from tests.core.driven import heads_of
+from tests.core.versions import Lives
 
 
 class Event(msgspec.Struct):
@@ -186,3 +187,52 @@ def test_the_state_of_what_is_declared_cannot_be_dropped() -> None:
     store, plan = orphaned_world()
     with pytest.raises(UsageError, match=r"Kept is declared.*Gone, Kept.notes"):
         restarted(store, plan, drop=("Kept",))
+
+
+class Place(msgspec.Struct, frozen=True):
+    gate: str = ""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    tail: str
+    carrier: str
+    where: Place = Place()
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    registration: str = msgspec.field(name="tail")
+
+
+def keyed(key: str, event: Any = Seen, name: str = "Aircraft") -> Plan:
+    app = tr.App("keys", partitions=1)
+    topic = app.topic("seen", event, key=key)
+
+    @app.actor(name=name)
+    class Aircraft(tr.Actor):
+        count: int = 0
+
+        @tr.process(topic)
+        def see(self, event, ctx):  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+            self.count += 1
+
+    return app.plan()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("tail", "carrier"), ("tail", "where.gate"), ("where.gate", "tail")]
+)
+def test_another_field_as_key_is_refused_with_topic_fields_and_mend(before: str, after: str) -> None:
+    lives = Lives(keyed(before))
+    lives.commit()
+    with pytest.raises(IncompatibleStateError, match=r"@app.actor\(name=\.\.\.\)") as caught:
+        lives.start(keyed(after))
+    error = caught.value
+    found = (error.actor, error.field, error.stored, error.declared)
+    assert found == ("Aircraft", "key of seen", before, after)
+    lives.start(keyed(after, name="Carrier"))
+
+
+def test_a_key_that_is_renamed_and_keeps_its_name_in_the_events_is_the_same_key() -> None:
+    lives = Lives(keyed("tail"))
+    lives.commit()
+    assert lives.start(keyed("registration", Renamed)).stored.notices == ()

@@ -68,13 +68,6 @@ def test_an_equal_key_of_another_type_is_refused_whether_or_not_its_instance_is_
     assert bench.task.totals.refused == 1
 
 
-def test_it_stops_a_task_that_stops_on_failures() -> None:
-    bench = Bench(counting(color_or_text, str, on_error="stop"))
-    with pytest.raises(BadRecordError) as caught:
-        send(bench, PLAIN, COLORED)
-    assert (caught.value.reason, caught.value.offset) == ("bad-key", 1)
-
-
 @pytest.mark.parametrize(
     ("declared", "right", "wrong"),
     [

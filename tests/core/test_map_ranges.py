@@ -139,13 +139,15 @@ def act(map_: Any, name: str, method: str, args: list[Any]) -> str:
             map_.update({key(_key(name, number)): value([number]) for number in range(count)})
             return ""
         case "pop", [one]:
-            return repr(map_.pop(key(one), None))
+            return repr((key(one) in map_, map_.pop(key(one), None)))
         case "change", [one, how, new]:
             return repr(_change(map_.get(key(one)), how, new))
         case "while", [n, one, how, some]:
             return _while(map_, n, key(one), value([1.0]), how, keyed(some))
         case "len", []:
-            return repr((len(map_), bool(map_), list(map_), list(reversed(map_))))
+            same = dict(map_.items())
+            equal = (map_ == same, same == map_, map_ != same, map_ == map_, map_ == {1: 2})
+            return repr((len(map_), bool(map_), list(map_), list(reversed(map_)), equal))
         case _:
             (some,) = args
             found = getattr(map_, method)(**keyed(some))

@@ -54,48 +54,15 @@ def stored(lives: Lives, key: str = "a") -> dict[str, Any]:
     return found
 
 
-def written(ttl: Ttl, at: int = 1) -> Lives:
-    """A key that both were written for at ``at``."""
-    lives = Lives(plan_of(declared(ttl)))
-    lives.clock(1)
-    lives.take(Set("a", at, {"kept": 1, "p": 5, _ENTRY: 5}))
-    lives.commit()
-    return lives
-
-
-def passed(lives: Lives, at: int, *, clock: bool = False) -> dict[str, Any]:
-    """What is there when event time has come to ``at``, and the clock too if told."""
-    lives.take(Set("other", at + 1, {"kept": 1}))
-    if clock:
-        lives.clock(at)
-    lives.commit()
-    return stored(lives)
-
-
-BOTH = {"p": 5, _ENTRY: 5}
-
-
-@pytest.mark.parametrize("how", ["local", "restored"])
-def test_renewed_before_it_was_undeclared_it_still_expires(how: Restart) -> None:
-    lives = written(EVENT)
-    lives.take(Set("a", 60, {"p": 5, _ENTRY: 5}))
-    lives.commit()
-    lives.restart(plan_of(declared("undeclared")), how)
-    assert passed(lives, 130) == BOTH
-    lives.restart(plan_of(declared(EVENT)), how)
-    assert passed(lives, 159) == BOTH
-    assert passed(lives, 160) == {}
-
-
-@pytest.mark.parametrize("meanwhile", [[], ["undeclared"]])
 @pytest.mark.parametrize(("before", "after"), [(EVENT, None), (EVENT, PROCESSING), (PROCESSING, EVENT)])
-def test_removed_or_moved_to_the_other_domain_it_is_refused(
-    before: Ttl, after: Ttl, meanwhile: list[Literal["undeclared"]]
+def test_undeclared_for_a_while_it_still_cannot_be_removed_or_moved_to_the_other_domain(
+    before: Ttl, after: Ttl
 ) -> None:
-    lives = written(before)
-    for one in meanwhile:
-        lives.start(plan_of(declared(one)))
-        lives.commit()
+    lives = Lives(plan_of(declared(before)))
+    lives.take(Set("a", 1, {"kept": 1, "p": 5, _ENTRY: 5}))
+    lives.commit()
+    lives.start(plan_of(declared("undeclared")))
+    lives.commit()
     with pytest.raises(IncompatibleStateError, match=r"nor can p.*Keep the TTL by this time"):
         lives.start(plan_of(declared(after)))
 
