@@ -4,7 +4,6 @@ on.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from tailrace.core.errors import (
     QueryError,
     StateLeakError,
 )
-from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
 from tests.core.bench import KEPT, NINE_THOUSAND, Bench, Box, Circle, Square, header, leaky_app, shapes_app
 
@@ -299,20 +297,3 @@ class TestStateOfAnotherVersion:
         other = tr.App("other", partitions=2)
         with pytest.raises(CorruptStateError, match="shapes"):
             Task(other.plan(), 0, MemoryStore(), bench.store.cut)
-
-
-def test_a_naive_datetime_is_no_event_time() -> None:
-    class Naive(msgspec.Struct):
-        key: str
-        at: datetime
-
-    app = tr.App("naive", partitions=1, on_error="dead-letter")
-    topic = app.topic("naive", Naive, key="key", event_time="at")
-
-    @app.process(topic)
-    def seen(event: Naive, ctx: tr.Context[str]) -> None: ...
-
-    task = Task(app.plan(), 0, MemoryStore())
-    task.run(0, task.decode(0, [InputRecord(0, 0, None, b'{"key":"k","at":"2020-01-01T00:00:00"}')]))
-    (letter,) = task.take_outputs()
-    assert header(letter, "reason") == "bad-time"

@@ -1,7 +1,7 @@
 import datetime as dt
 import enum
 import struct
-from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
+from typing import Annotated, Any, Literal, NewType, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -317,10 +317,6 @@ class Departed(msgspec.Struct, tag=True):
     gate: str
 
 
-class Box(msgspec.Struct, Generic[T]):
-    value: T
-
-
 class Arrived(msgspec.Struct, tag=True):
     plane: Plane | None
     number: int | None
@@ -340,10 +336,6 @@ class Arrived(msgspec.Struct, tag=True):
 )
 def test_the_type_of_a_key_is_that_of_its_field_in_every_member(path: Any, found: Any) -> None:
     assert key_type_of(Departed | Arrived, path) == found
-
-
-def test_the_type_of_a_key_may_come_from_a_generic_event() -> None:
-    assert key_type_of(Box[int], "value") is int
 
 
 @pytest.mark.parametrize(
@@ -366,14 +358,6 @@ def test_a_key_that_is_not_there_is_refused_at_definition(path: Any, said: str) 
 def test_the_key_of_an_event_that_is_no_struct_needs_a_function(event_type: Any) -> None:
     with pytest.raises(DefinitionError, match="a function of the event"):
         key_type_of(event_type, "tail")
-
-
-def test_a_getter_takes_the_key_out() -> None:
-    event = Departed(Plane(Tail("N1")), 7, "LH", "A1")
-    assert key_getter("airline")(event) == "LH"
-    assert key_getter("plane.tail")(event) == "N1"
-    assert key_getter(("airline", "number"))(event) == ("LH", 7)
-    assert key_getter(("airline", "plane.tail"))(event) == ("LH", "N1")
 
 
 @pytest.mark.parametrize("path", ["plane.tail", ("number", "plane.tail")])

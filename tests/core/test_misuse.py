@@ -217,6 +217,9 @@ async_query:
     @tr.query
     async def status(self) -> str:
         return ""
+payload_that_its_handler_does_not_take:
+    @tr.on_timer("overdue", payload=Arrival)
+    def overdue(self, ctx: tr.Context[str]) -> None: ...
 """
 
 DECLARATIONS = """
@@ -367,6 +370,35 @@ event_type_that_is_nowhere:
     class Aircraft(tr.Actor):
         @tr.process(d.departures)
         def departed(self, event: Unknown, ctx: tr.Context[str]) -> None: ...
+    d.app.plan()
+payload_of_another_type:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+        @tr.on_timer("overdue", payload=Arrival)
+        def overdue(self, payload: int, ctx: tr.Context[str]) -> None: ...
+    d.app.plan()
+payload_that_holds_anything:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+        @tr.on_timer("overdue", payload=object)
+        def overdue(self, payload: object, ctx: tr.Context[str]) -> None: ...
+    d.app.plan()
+default_of_another_type:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        share: float = tr.field(default="none", ttl="1s")
+        @tr.process(d.departures)
+        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+    d.app.plan()
+two_inputs_in_no_order:
+    @d.app.actor
+    class Aircraft(tr.Actor):
+        @tr.process(d.departures, d.arrivals)
+        def moved(self, event: Departure | Arrival, ctx: tr.Context[str]) -> None: ...
     d.app.plan()
 """
 

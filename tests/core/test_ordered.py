@@ -240,21 +240,6 @@ def test_events_that_wait_keep_the_operator_ordered() -> None:
         Task(joining("arrival").plan(), 0, run.store, cut, lineage=b"joining")
 
 
-def test_an_actor_with_two_inputs_says_in_which_order_it_handles_them() -> None:
-    app = tr.App("shop")
-    carts, payments = app.topic("carts", Event), app.topic("payments", Event)
-
-    @app.actor
-    class Basket(tr.Actor):
-        @tr.process(carts, payments)
-        def take(self, event: Event, ctx: tr.Context[str]) -> None: ...
-
-    with pytest.raises(DefinitionError) as told:
-        app.plan()
-    assert 'class Basket(tr.Actor, order="event-time")' in str(told.value)
-    assert 'class Basket(tr.Actor, order="arrival")' in str(told.value)
-
-
 @pytest.mark.parametrize("others", [False, True])
 def test_a_stream_that_an_actor_feeds_itself_is_no_other_input(others: bool) -> None:
     app = tr.App("shop")

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import DefinitionError
 from tailrace.testing import Harness
 
 
@@ -128,21 +127,3 @@ def test_what_is_put_into_a_cleared_field_in_place_lives_from_then_on_also_if_it
         h.advance_watermark(1_180)
         assert h.state(Listing, "a") is None
         h.replay()
-
-
-def test_a_default_that_is_not_of_the_field_s_type_is_refused() -> None:
-    app = tr.App("fading", partitions=1)
-    topic = app.topic("seen", Seen, key="key", event_time="at")
-    wrong: Any = "none"
-
-    @app.actor
-    class Fading(tr.Actor):
-        share: float = tr.field(default=wrong, ttl="1s")
-
-        @tr.process(topic)
-        def see(self, event: Seen, ctx: tr.Context[str]) -> None: ...
-
-    with pytest.raises(
-        DefinitionError, match=r"Fading\.share has the default 'none', which is not of its type"
-    ):
-        app.plan()

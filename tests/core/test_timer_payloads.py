@@ -217,38 +217,3 @@ def test_a_service_and_its_replay_agree_on_payloads() -> None:
         emitted: list[Any] = h.emitted(app.plan().topics["said"])
     (pending,) = [one.what for one in emitted]
     assert pending == "[(120, 'overdue', 'event', Claim(gate='B', minutes=0))]"
-
-
-def test_a_handler_must_take_the_payload_that_its_decorator_names() -> None:
-    app = tr.App("claims", partitions=1)
-    turns = app.topic("turns", Turn, key="key", event_time="at")
-    with pytest.raises(tr.DefinitionError, match=r"is called with \(self, payload, ctx\)"):
-
-        @app.actor
-        class Short(tr.Actor):
-            @tr.on_timer("overdue", payload=Claim)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-            def overdue(self, ctx: tr.Context[str]) -> None: ...
-
-    with pytest.raises(tr.DefinitionError, match=r"takes int, but payload= is Claim"):
-
-        @app.actor
-        class Other(tr.Actor):
-            @tr.process(turns)
-            def turn(self, event: Turn, ctx: tr.Context[str]) -> None: ...
-
-            @tr.on_timer("overdue", payload=Claim)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-            def overdue(self, payload: int, ctx: tr.Context[str]) -> None: ...
-
-        app.plan()
-
-    with pytest.raises(tr.DefinitionError, match="object"):
-
-        @app.actor
-        class Loose(tr.Actor):
-            @tr.process(turns)
-            def turn(self, event: Turn, ctx: tr.Context[str]) -> None: ...
-
-            @tr.on_timer("overdue", payload=object)
-            def overdue(self, payload: object, ctx: tr.Context[str]) -> None: ...
-
-        app.plan()
