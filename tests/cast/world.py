@@ -31,6 +31,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord, Output, RawOutput
 from tailrace.core.storage import Store
+from tailrace.core.values.partitioner import partition_of
 from tailrace.history.comparing.state_folders import LiveFolder
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
@@ -218,10 +219,11 @@ class World:
         for name in (*topics, self.plan.dead_letters_topic):
             if name not in self.log.topics():
                 continue
-            some = [
-                one for number in range(self.log.partitions(name)) for one in scan(self.log, name, number)
-            ]
-            found.update(decoded(app, name, some))
+            count = self.log.partitions(name)
+            some = [(number, one) for number in range(count) for one in scan(self.log, name, number)]
+            if name in app.topics:
+                assert all(one.key is None or partition_of(one.key, count) == number for number, one in some)
+            found.update(decoded(app, name, [one for _, one in some]))
         return found
 
     def close(self) -> None:

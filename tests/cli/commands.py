@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 from click.testing import CliRunner
 
-from tailrace.cli.main import execute
+from tailrace.cli.main import execute, tailrace
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 
@@ -59,3 +61,16 @@ def cleaned(folder: Path, topic: str) -> None:
     with closing(EmbeddedLog(folder)) as log:
         log.set_retention(topic, retention_ms=None, retention_bytes=1)
         log.clean()
+
+
+def commands(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by what is typed for it."""
+    for name, one in sorted(group.commands.items()):
+        if isinstance(one, click.Group):
+            yield from commands(one, *before, name)
+        else:
+            yield " ".join([*before, name]), one
+
+
+ALL = dict(commands(tailrace))
+"""Every command, by what is typed for it."""

@@ -187,7 +187,6 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["redrive", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
         (["drop", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
         (["redrive", "shop", "--all", "--id", "0-1"], 2, "Name the dead letters"),
         (["redrive", "shop", "--id", "17"], 2, "'17' is not the id of a dead letter, such as 2-17."),
@@ -195,7 +194,6 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
         (["show", "shop", "0-99"], 1, "there is no dead letter 0-99"),
         (["show", "shop", "99-0"], 1, "there is no dead letter 99-0"),
         (["show", "shop", "x"], 2, "not the id of a dead letter"),
-        (["list", "nosuch"], 2, "no dead letters of an app 'nosuch'"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(tmp_path, arguments, code, said) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.main import tailrace
 from tailrace.cli.settings import Setting
-from tests.cli.wrong_arguments import ALL
+from tests.cli.commands import ALL
 
 DIFFERENT: dict[str, dict[str, Any]] = {
     "--snapshots": {"run": "takes no snapshots unless it says where"},

@@ -5,6 +5,7 @@ hint.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
 from tailrace.state.folder import FORMAT
 from tests.cli.commands import Ended, done, run
 from tests.messages import Says
 from tests.runtime import served
 from tests.runtime.served import make_app
-from tests.runtime.tallies import check_all, ticks
+from tests.runtime.tallies import check_all, check_counts, ticks
 
 APP = "tests.runtime.served:app"
 
@@ -195,3 +199,27 @@ def test_a_copy_of_an_app_that_is_refused_leaves_no_topics(tmp_path: Path) -> No
     assert ended.code != 0
     assert "is another name of 'shapes'" in ended.err
     assert done("log", "list", "--log", log).out == before
+
+
+def test_a_clock_that_cannot_be_right_is_refused_with_what_to_do(tmp_path: Path, quiet_logs: None) -> None:
+    plan, log = served.app.plan(), EmbeddedLog(tmp_path / "log")
+    prepare_log(log, plan, create_declared=True)
+    log.append_all(ticks(4, 2))
+    stores = [MemoryStore() for _ in range(plan.partitions)]
+    before_ms = time.time_ns() // 1_000_000 - 10 * 86_400_000
+    settings = WorkerSettings(bounded=True)
+    worker = Worker(plan, log, range(4), stores.__getitem__, settings=settings, clock=lambda: before_ms)
+    worker.start()
+    while worker.turn():
+        pass
+    worker.leave()
+    log.append_all(ticks(4, 1, 2))
+    command = ("run", APP, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    ended = run(*command)
+    assert ended.code == 1
+    assert "10d after the last reading of task" in ended.err
+    assert "and no input has a record within a day of it" in ended.err
+    assert "start with --accept-clock" in ended.err
+    done(*command, "--accept-clock")
+    check_counts(log, 4, 3)
+    log.close()

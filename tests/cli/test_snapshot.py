@@ -136,10 +136,6 @@ class TestSnapshots:
         [
             (["snapshot", "create", APP, "--log", "{}/nowhere", "--snapshots", "{}/snaps"], "nowhere"),
             (
-                ["snapshot", "create", "no.such:app", "--log", "{}/log", "--snapshots", "{}/snaps"],
-                "no module",
-            ),
-            (
                 ["snapshot", "create", f"{APP}@new", "--log", "{}/log", "--snapshots", "{}/snaps"],
                 "has never run",
             ),
@@ -150,15 +146,12 @@ class TestSnapshots:
                 ["snapshot", "create", APP, "--log", "{}/log", "--snapshots", "{}/log/snaps"],
                 "in the log's folder",
             ),
-            (["snapshot", "create", APP, "--log", "{}/log", "--snapshots", ""], "it is empty"),
             (["snapshot", "delete", APP, "--snapshots", "{}/snaps"], "Name what to delete"),
             (["snapshot", "delete", APP, "nope", "--snapshots", "{}/snaps"], "no snapshot 'nope'"),
-            (["run", APP, "--log", "{}/log", "--state", "{}/new", "--replace-state"], "--replace-state"),
             (
                 ["run", APP, "--log", "{}/log", "--state", "{}/new", "--from-snapshot", "{}/none"],
                 "no snapshot yet",
             ),
-            (["run", APP, "--log", "{}/log", "--state", "{}/new", "--as", "a b"], "a b"),
             (["compare", APP, "{}/log", "{}/nothing"], "holds nothing of the app"),
             (["compare", APP, "{}/log"], "Missing argument"),
         ],

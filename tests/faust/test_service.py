@@ -17,7 +17,7 @@ from tailrace.core.errors import UsageError, WorkerLostError
 from tailrace.faust.service import TailraceService
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import done
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 APP = "tests.faust.takeover:app"
 SCRIPT = """

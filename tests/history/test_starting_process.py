@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,8 +72,7 @@ def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the
     with house.run(*arguments, slow_ms=1) as service:
         service.wait_for("a worker is started", times=2)
         for number in range(kills):
-            with suppress(ProcessLookupError):
-                service.signal(signal.SIGKILL, service.workers()[-1])
+            service.signal(signal.SIGKILL, service.started_workers()[-1])
             if not number:
                 take_snapshot(plan, house.log, snapshots)
             service.wait_for("a worker is started", times=3 + number)

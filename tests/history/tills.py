@@ -19,7 +19,7 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 PARTITIONS = 2
 KEYS = [

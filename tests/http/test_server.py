@@ -16,7 +16,7 @@ from tailrace.http import server as serving
 from tailrace.http.listening import Listen, listen_at
 from tailrace.http.server import Receive, Scope, Send, Server
 from tests.http.asking import ask
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 TOKEN = "a-token-of-some-length"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.kafka.fencing_faults import TransactionStates, kill_in_transaction, stop_in_transaction
-from tests.soak.processes import UNLIMITED, limit_files
+from tests.runtime.processes import UNLIMITED, limit_files
 
 if TYPE_CHECKING:
     from tests.kafka.soak import Member, Round

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tailrace.log.kafka.library import admin_library
-from tests.soak.processes import PATIENCE_S, wait_until
+from tests.runtime.processes import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.kafka.soak import Member, Round

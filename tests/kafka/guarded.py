@@ -24,7 +24,7 @@ from tailrace.log.kafka import KafkaLog
 from tests.kafka.broker.cluster import Cluster, User
 from tests.kafka.processes import SESSION
 from tests.kafka.shop import PLAN, Order, Total
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 REAUTHENTICATION_MS: Final = 4_000
 """A connection that is older has to prove its password again."""

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.core.declare.plan import Plan
 from tailrace.log.kafka import KafkaLog
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 _ANSWER_S = 60.0
 

@@ -15,7 +15,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 SESSION = {"TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": "6000"}
 """Short, and long enough for a process on a busy machine; the brokers set it where the protocol is ``consumer``."""

@@ -21,7 +21,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tests.kafka.outside import Outside
-from tests.soak.processes import PATIENCE_S, wait_until
+from tests.runtime.processes import PATIENCE_S, wait_until
 
 QUIET_MS = 1_000
 ORDER = b'{"key":"%s","at_ms":1000000}'

@@ -34,10 +34,10 @@ from tailrace.runtime.preparing import prepare_log
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.faults import FAULTS, NEEDS, SESSION_S, Needs
 from tests.kafka.processes import tailrace
+from tests.runtime.processes import PATIENCE_S, Process, wait_until
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
 from tests.soak.disk import Disk, continue_with_mounts, mounted
-from tests.soak.processes import PATIENCE_S, Process, wait_until
 from tests.soak.rounds import Report, SoakRound, summary
 
 BROKER_SETTINGS = {"group.consumer.session.timeout.ms": str(int(SESSION_S * 1_000))}

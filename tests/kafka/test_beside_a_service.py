@@ -17,7 +17,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot, Snapshots
 from tests.kafka.bank import Payments, balances, money, on_way
 from tests.kafka.processes import Members, await_tasks, stopped, tailrace
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 APP = "tests.kafka.bank:app"
 PLANS = {name: find_app(f"{APP}{as_}").plan() for name, as_ in (("bank", ""), ("copy", "@copy"))}

@@ -27,9 +27,9 @@ from tests.kafka.broker.cluster import Cluster
 from tests.kafka.broker.node import Node
 from tests.kafka.shop import serving
 from tests.log.contract import A, visible
+from tests.runtime.processes import wait_until
 from tests.serve.asking import serving as answering
 from tests.serve.stocked import stock_up
-from tests.soak.processes import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tailrace.log.kafka.failures import Kind, as_log_error, kind_of
 from tailrace.log.kafka.outages import Outages
 from tailrace.log.options import LogOptions
 from tests.cli.commands import run
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 # --- errors: what is done about each, and what is said
 

@@ -23,7 +23,7 @@ from tailrace.processes.app_loading import find_app
 from tests.kafka.bank import Payments
 from tests.kafka.outside import Outside
 from tests.kafka.processes import tailrace
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 from tests.tables.lived import Life
 from tests.tables.stock import PARTITIONS, oracle, reader, table_in
 

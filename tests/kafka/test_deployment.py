@@ -25,7 +25,7 @@ from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, runs, stopped
 from tests.kafka.visits import BROKEN, FIRST, KEYS, PLAN, SECOND, TASKS, UNRELATED, Visits
 from tests.lab.upgrade.stage import upgraded_and_back
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 ALL = len(TASKS)
 Record = Callable[[str, object], None]

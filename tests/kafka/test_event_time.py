@@ -33,7 +33,7 @@ from tests.kafka.processes import Members, come_and_go
 from tests.library import everything
 from tests.library.test_everything import APP, found
 from tests.runtime.bounded_run import check_history, read_all
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 MINUTE_MS = 60_000
 SPAN_MS = 10 * MINUTE_MS

@@ -24,7 +24,7 @@ from tests.cli.commands import done, run
 from tests.docs.page import ROOT
 from tests.kafka.outside import messages
 from tests.kafka.processes import tailrace
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 APP = "tests.faust.takeover:app"
 START_MS = 1_700_000_000_000

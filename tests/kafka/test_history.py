@@ -25,10 +25,10 @@ from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor
 from tests.cli.commands import done, run
 from tests.kafka.outside import Outside
 from tests.kafka.processes import tailrace
+from tests.runtime.processes import wait_until
 from tests.serve.asking import serving
 from tests.serve.depot import app as depot
 from tests.serve.stocked import DEPOT, stock_up
-from tests.soak.processes import wait_until
 
 APP = "tests.kafka.apps:app"
 PLAN = find_app(APP).plan()

@@ -33,7 +33,7 @@ from tailrace.log.kafka.connection import Connection
 from tailrace.log.options import LogOptions
 from tests.kafka.outside import Outside
 from tests.log.contract import A, read_all, visible
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 B = TopicPartition("b", 0)
 

@@ -30,7 +30,7 @@ from tailrace.state.store_cut import decode_store_cut
 from tests.cli.commands import run
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.shop import PLAN, Shop, serving
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 PARTITIONS = range(PLAN.partitions)
 UNREAD = r"has deleted offsets .* before the app 'shop' read them"

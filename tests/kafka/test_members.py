@@ -29,7 +29,7 @@ from tests.kafka.outside import Outside
 from tests.kafka.processes import LONG_TRANSACTIONS, SESSION, Members, await_tasks, runs, said, stopped
 from tests.kafka.visits import FIRST, PLAN, TASKS, Visits
 from tests.log.contract import visible
-from tests.soak.processes import Process, limit_files, wait_until
+from tests.runtime.processes import Process, limit_files, wait_until
 
 PROTOCOLS = {"classic": SESSION, "consumer": {"TAILRACE_KAFKA_CONSUMER_GROUP_PROTOCOL": "consumer"}}
 ALL = len(TASKS)

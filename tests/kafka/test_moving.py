@@ -28,7 +28,7 @@ from tests.history import depots
 from tests.kafka.killed_move import STEPS
 from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, stopped
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 APP = "tests.kafka.apps:app"
 KEYS = [f"k{number}" for number in range(20)]

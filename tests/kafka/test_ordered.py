@@ -30,7 +30,7 @@ from tests.core.ordered import Event, oracle, placed
 from tests.kafka import gate
 from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, stopped
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 APP, HASTY = "tests.kafka.gate:app", "tests.kafka.gate:hasty"
 PLAN = gate.waits.plan()

@@ -26,7 +26,7 @@ from tailrace.runtime.task_notes import TaskNotes
 from tests.kafka import apps
 from tests.kafka.processes import Members, await_tasks
 from tests.log.contract import A, visible
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 PLAN = apps.app.plan()
 TIMEOUT_S = 600

@@ -22,7 +22,7 @@ from tailrace.log.kafka.watermarks import encode
 from tailrace.log.options import LogOptions
 from tests.kafka.outside import Outside
 from tests.log.contract import A
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 
 @pytest.fixture

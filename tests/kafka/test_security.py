@@ -25,7 +25,7 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.library import Message
 from tests.kafka.guarded import REAUTHENTICATION_MS, Guarded, Orders, Right, rights_to_follow, with_password
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 SOON_S = 60.0

@@ -24,7 +24,7 @@ from tailrace.processes.app_loading import find_app
 from tests.cli.commands import Ended, done, run
 from tests.kafka.outside import Outside
 from tests.kafka.processes import tailrace
-from tests.soak.processes import Process, wait_until
+from tests.runtime.processes import Process, wait_until
 
 APP = "tests.kafka.apps:app"
 PLAN = find_app(APP).plan()

@@ -11,7 +11,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tests.kafka import apps
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 FIRST, SECOND, BROKEN, UNRELATED = (
     f"tests.kafka.apps:{name}" for name in ("first", "second", "broken", "unrelated")

@@ -74,7 +74,7 @@ def test_as_killed_processes_then_replayed_and_rebuilt(tmp_path: Path) -> None:
             with Running(*run, "--workers", 2) as service:
                 wait_until(lambda: sum(map(len, found(log).values())) > 0, "there are results")
                 log.append_all(records(part))
-                for worker in service.workers():
+                for worker in service.started_workers():
                     service.signal(signal.SIGKILL, worker)
                 service.signal(signal.SIGKILL)
         done(*run, "--end-of-input")

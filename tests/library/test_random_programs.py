@@ -118,7 +118,7 @@ def test_in_two_nights_and_by_killed_workers_then_replayed_and_rebuilt(seed: int
             log.append_all(records(events[250:320]))
             wait_until(lambda: outputs(log, made).given.total() > before, "there are more results")
             log.append_all(records(events[320:]))
-            for worker in service.workers():
+            for worker in service.started_workers():
                 service.signal(signal.SIGKILL, worker)
             service.signal(signal.SIGKILL)
         done(*run, "--end-of-input")

@@ -77,9 +77,8 @@ def rebuild(service: Service, *options: object) -> Rebuilt:
 
     Its state must be what the oracle says, which knows nothing of some rebuilds under changed code.
     """
-    number = service.counts["rebuilds"]
-    service.counts["rebuilds"] += 1
-    place = f"{service.folder}/rebuilt-{number}"
+    service.rebuilds += 1
+    place = f"{service.folder}/rebuilt-{service.rebuilds}"
     if service.deleted:
         service.done("archive", "--log", service.log, "--to", service.folder / "archive", on_log=False)
         options = (*options, "--archive", service.folder / "archive")
@@ -93,12 +92,11 @@ def rebuild(service: Service, *options: object) -> Rebuilt:
     assert made.code == 0, f"exit code {made.code}: {made.out}{made.err}"
     (report,) = made.lines
     canonical = report["order"] == "canonical"
-    service.counts["rebuilds in canonical order"] += canonical
     under = Under(service.version, canonical=canonical)
     try:
         service.check_snapshot(place, under)
     except Undecided:
-        service.counts["rebuilds undecided"] += 1
+        pass
     return Rebuilt(place, under, len(service.history))
 
 
@@ -143,7 +141,6 @@ def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
         # Canonical order knows no end of a run but the last: it may have timers pending that an earlier one has fired.
         ended = service.run("--until-end", *options)
         if ended.code == 1:
-            service.counts["replacements refused"] += 1
             service.history = before
             return
     service.snapshots = ""

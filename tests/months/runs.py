@@ -73,7 +73,6 @@ def upgraded(service: Service) -> None:
     """The next version of the code runs from now on."""
     service.number += 1
     name = service.versions[service.number][0]
-    service.counts[f"upgrade: {name}"] += 1
     service.said.append(f"version {service.version.number}: {name}")
     service.run_to_end(*pace(service))
 

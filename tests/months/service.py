@@ -8,23 +8,27 @@ import shutil
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
+from tailrace.log.options import LogOptions
+from tailrace.runtime import host
+from tailrace.runtime.worker import Worker
+from tests.cast.world import StruckLog, drop
 from tests.cli.commands import Ended
 from tests.cli.commands import run as command
 from tests.months import reading
 from tests.months.apps import MODULE, Note, Version, app_of, reference, versions_of
-from tests.months.crashes import killed_after
 from tests.months.oracle import Given, Happened, Run, State, Under, World, world_after
+from tests.proof.strikes import Kill
 
 SET_ASIDE = 3
 PATIENCE_S = 8.0
@@ -46,7 +50,7 @@ class Service:
         self.pending: list[Given] = []
         self.said: list[str] = []
         """What was done in the last step, for who reads of a failure."""
-        self.counts: Counter[str] = Counter()
+        self.rebuilds = 0
         self.started = False
         """Whether it has read anything: one that has not has no commit."""
         self.snapshots = ""
@@ -132,14 +136,13 @@ class Service:
     def crash(self, operations: int, ended: bool, *options: object) -> None:
         """A run that dies after so many operations of the log, unless it comes to rest before."""
         pending, history = list(self.pending), list(self.history)
-        with killed_after(operations) as died:
+        with _killed_after(operations):
             if ended:
                 self._read(ended=True)
                 self.run("--end-of-input", *options)
             else:
                 self.run_live(*options)
         self.pending, self.history = pending, history
-        self.counts["crashes"] += died()
 
     def redrive(self) -> None:
         """What has failed is appended once more, and read."""
@@ -260,3 +263,33 @@ def _stopped_when_empty(differences: Callable[[], list[str]]) -> Generator[None]
         signal.signal(signal.SIGTERM, before)
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def _killed_after(operations: int) -> Generator[None]:
+    """A service that runs in here dies at an operation of the log."""
+    left = operations
+
+    def tick(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Kill
+
+    def opened(path: Path, options: LogOptions, *, create: bool) -> StruckLog:
+        return StruckLog(path, tick, options)
+
+    live = Worker.live
+
+    def until_killed(worker: Worker, begin: Callable[[], None]) -> None:
+        try:
+            live(worker, begin)
+        except Kill:
+            drop(worker)
+            raise
+
+    with patch.object(host, "open_log", opened), patch.object(Worker, "live", until_killed):
+        try:
+            yield
+        except Kill:
+            pass

@@ -11,8 +11,6 @@ from tailrace.log.options import LogOptions
 POLICIES = ("interval", "commit")
 DURABLE = "commit"
 """The policy under which no commit that has returned is ever lost."""
-DAMAGED = ("log", "log", "state", "snapshots")
-"""The folders whose files are corrupted, the log's twice as often."""
 COMMITS = "log/log.sqlite-wal"
 """The file whose sync makes durable all commits before it, whatever the policy."""
 

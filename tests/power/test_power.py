@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.power.disk import Recorded
-from tests.power.files import DURABLE, POLICIES
-from tests.power.recording import FDATASYNC, FSYNC, MAKE_FOLDER
-from tests.power.trials import TrialError, power_cut
+from tailrace.core.errors import TailraceError
+from tests.conftest import FIRST_SEED
+from tests.power.checks import check
+from tests.power.disk import Cut, Recorded
+from tests.power.files import COMMITS, DURABLE, POLICIES
+from tests.power.real_disk import may_cut
+from tests.power.recording import FDATASYNC, FSYNC, MAKE_FOLDER, ROOT
 
 STEP = 20
+_SHOWN = 500
+
+
+class TrialError(AssertionError):
+    """Something that must not happen, with what is needed to repeat it."""
+
+
+def power_cut(made: Recorded, policy: str, cut: Cut, folder: Path) -> None:
+    """Check the crash state of a cut.
+
+    Raises:
+        TrialError: Something durable was lost, something is torn, the service does not start, or its results are wrong.
+    """
+    folder.mkdir()
+    made.build(cut, folder)
+    try:
+        promised = made.promised(cut)
+        durable = promised if policy == DURABLE else made.synced(cut, COMMITS)
+        check(folder, policy, promised, durable)
+    except (AssertionError, TailraceError) as error:
+        said = str(error)[:_SHOWN]
+        raise TrialError(f"policy {policy!r}, {cut}: {type(error).__name__}: {said}") from error
+    shutil.rmtree(folder)
 
 
 @pytest.mark.one_seed_in(STEP)  # one takes 0.4 s
@@ -56,3 +85,18 @@ def test_a_snapshot_whose_folder_is_not_synced_is_found_to_disappear(
         else:
             with pytest.raises(TrialError, match="snapshots are gone"):
                 power_cut(made, DURABLE, cut, tmp_path / str(number))
+
+
+BEFORE = may_cut()
+
+if BEFORE is not None:  # else there is no such test here: the states of the model are checked everywhere
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_after_a_cut_of_a_real_file_system_everything_starts_and_nothing_durable_is_lost(
+        policy: str,
+    ) -> None:
+        program = (sys.executable, "-m", "tests.power.real_disk", policy, str(FIRST_SEED), "2")
+        command = [*(BEFORE or ()), *program]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr[-3_000:]

@@ -19,7 +19,7 @@ from tests.kafka.broker.artefacts import registry
 from tests.kafka.broker.cluster import free_ports
 from tests.kafka.broker.node import JVM
 from tests.kafka.conftest import kafka, kafka_url
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 __all__ = ["Apicurio", "apicurio", "kafka", "kafka_url", "prefix"]
 

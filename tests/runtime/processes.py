@@ -1,50 +1,139 @@
-"""``tailrace run`` as real processes: started, read, signalled and ended by their numbers."""
+"""Processes of tests: in a session each, so that all of their descendants can be found by it, signalled and ended."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 import msgspec
 
-from tests.soak.processes import PATIENCE_S, wait_until
-
-__all__ = ["PATIENCE_S", "ROOT", "Running", "is_alive", "is_pending", "is_stopped", "wait_until"]
-
 ROOT = Path(__file__).resolve().parents[2]
+DUMP = signal.SIGUSR1
+"""Makes a process of the soak print the stacks of its threads; see ``tests/soak/apps.py``."""
+UNLIMITED = resource.RLIM_INFINITY
+PATIENCE_S = 180.0
+"""Generous: it only passes where something is broken, or the machine is very busy."""
 
 
-class Running:
-    """A ``tailrace`` process. A context manager: at its end nothing of it is left.
+def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Ask again and again. What takes long to ask is asked less often: the processes that are waited for need the processor."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        asked_s = time.monotonic()
+        if condition():
+            return
+        now_s = time.monotonic()
+        assert now_s < deadline_s, f"waited in vain until {what}"
+        time.sleep(min(0.5, max(0.02, 3 * (now_s - asked_s))))
 
-    What is signalled is found by a mark in the environment, which its children inherit, and not by a number that was
-    logged: by then the number may be another process's.
-    """
+
+def limit_files(pid: int, size: int) -> None:
+    """Let a process write files up to this size only. What it writes past that is refused, as by a full disk."""
+    try:
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size if size >= 0 else most, most))
+    except ProcessLookupError:
+        pass
+
+
+class Process:
+    """A Python module as a process, and its descendants. What it says goes to a file."""
+
+    def __init__(self, said: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        self.said = said
+        path = os.pathsep.join(
+            filter(None, [str(ROOT / "framework"), str(ROOT), os.environ.get("PYTHONPATH")])
+        )
+        with said.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *map(str, arguments)],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            )
+        self.pid = self.process.pid
+
+    def code(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self.process.poll()
+
+    def ended(self) -> int:
+        """Its exit code, once it and all its descendants have ended."""
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.signal(DUMP, *self.members())
+            time.sleep(1.0)
+            raise AssertionError(
+                f"{self.said.name} does not end; its threads: {self.text()[-6_000:]}"
+            ) from None
+        wait_until(lambda: not self.members(), f"the descendants of {self.pid} have ended")
+        return code
+
+    def members(self) -> list[int]:
+        """All processes of its session that live, itself included."""
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                state, _, _, session = [*_stat(int(entry.name)), "", "", "", ""][:4]
+                if session == str(self.pid) and state not in "ZX":
+                    found.append(int(entry.name))
+        return sorted(found)
+
+    def workers(self) -> list[int]:
+        """The worker processes; the process itself, if it works itself."""
+        found: list[int] = []
+        for pid in self.members():
+            try:
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+            except OSError:
+                continue
+        return found or [pid for pid in self.members() if pid == self.pid]
+
+    def signal(self, number: signal.Signals, *pids: int) -> None:
+        """To some of its processes; to it alone by default. Those that have ended are passed over."""
+        for pid in pids or (self.pid,):
+            if pid == self.pid and self.code() is not None:
+                continue
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    def kill(self) -> None:
+        """End all of it, and wait for that."""
+        wait_until(self._killed, f"all of {self.pid} is ended")
+
+    def _killed(self) -> bool:
+        members = self.members()
+        for pid in members:
+            self.signal(signal.SIGKILL, pid)
+        return self.code() is not None and not members
+
+    def text(self) -> str:
+        """All it has said so far."""
+        return self.said.read_text("utf-8", errors="replace")
+
+
+class Running(Process):
+    """A ``tailrace`` process that is read from. A context manager: at its end nothing of it is left."""
 
     def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
-        self._mark = f"TAILRACE_TEST_RUN={uuid4().hex}"
-        name, _, mark = self._mark.partition("=")
-        path = os.pathsep.join([str(ROOT / "framework"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace", *map(str, arguments)],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, name: mark, **(environment or {})},
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+        self._folder = TemporaryDirectory(prefix="tailrace-said-")
+        super().__init__(Path(self._folder.name) / "said", "tailrace", *arguments, environment=environment)
 
     def __enter__(self) -> Self:
         return self
@@ -52,11 +141,17 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        wait_until(self._killed, "all of the process is ended")
-        self.process.wait()
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self.kill()
+        self._last = self.text()
+        self._folder.cleanup()
+
+    _last = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The whole lines that it has said so far, or until its end."""
+        said = self.text() if self.said.exists() else self._last
+        return said[: said.rfind("\n") + 1].splitlines(keepends=True)
 
     @property
     def logged(self) -> list[dict[str, Any]]:
@@ -69,89 +164,38 @@ class Running:
         last = [one["message"] for one in self.logged if "exit_code" in one]
         return "".join([*(line for line in self.lines if not line.startswith("{")), *last])
 
-    def workers(self) -> list[int]:
+    def started_workers(self) -> list[int]:
         """The numbers of the worker processes that were started, dead ones included."""
         return [one["worker_process"] for one in self.logged if one["message"] == "a worker is started"]
-
-    def signal(self, number: signal.Signals, pid: int | None = None) -> None:
-        """To it, or to one of its children; ``ProcessLookupError`` if that is gone."""
-        pid = self.process.pid if pid is None else pid
-        process = os.pidfd_open(pid)
-        try:
-            # One that is just being started has no environment for a moment.
-            wait_until(lambda: _environment(pid) or not is_alive(pid), f"{pid} is started")
-            if not self._is_of_it(pid):
-                raise ProcessLookupError(pid)
-            signal.pidfd_send_signal(process, number)
-        finally:
-            os.close(process)
 
     def wait_for(self, message: str, times: int = 1) -> None:
         """Until a log line has come so many times."""
 
         def come() -> bool:
-            assert self.process.poll() is None or self._come(message) >= times, self.lines
-            return self._come(message) >= times
+            ended = self.code() is not None
+            found = sum(message in one["message"] for one in self.logged) >= times
+            assert found or not ended, self.lines
+            return found
 
         wait_until(come, f"{message!r} is logged")
 
-    def ended(self) -> int:
-        """Its exit code, once it has one."""
-        code = self.process.wait(PATIENCE_S)
-        self._reader.join(PATIENCE_S)
-        return code
 
-    def members(self) -> list[int]:
-        """It and its descendants, as far as they live."""
-        return [
-            int(entry.name)
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and self._is_of_it(int(entry.name))
-        ]
-
-    def _is_of_it(self, pid: int) -> bool:
-        return self._mark.encode() in _environment(pid).split(b"\0")
-
-    def _killed(self) -> bool:
-        members = self.members()
-        for pid in members:
-            try:
-                self.signal(signal.SIGKILL, pid)
-            except ProcessLookupError:
-                continue
-        return not members
-
-    def _come(self, message: str) -> int:
-        return sum(message in one["message"] for one in self.logged)
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-
-
-def _environment(pid: int) -> bytes:
-    """What a process was started with; empty if it has ended."""
+def _stat(pid: int) -> list[str]:
+    """State, parent, group, session and more of a process; nothing if it is not there any more."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
-        return b""
+        return []
 
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-    except OSError:
-        return False
+    return _stat(pid)[:1] not in ([], ["Z"])
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal."""
-    try:
-        return ") T" in Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-    except OSError:
-        return False
+    return _stat(pid)[:1] == ["T"]
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:

@@ -1,4 +1,4 @@
-"""An app whose handlers get stuck, each in its way. ``STUCK_CURED`` makes all of them return at once."""
+"""An app whose handlers get stuck, each in its way, and one whose key function does. ``STUCK_CURED`` makes the handlers return at once."""
 
 from __future__ import annotations
 
@@ -65,3 +65,22 @@ class Worker(tr.Actor):
         how = (ctx.timer_name or "").split(":")[1]
         _work(how)
         ctx.emit(done, Done(ctx.key, how))
+
+
+def key_of(order: Order) -> str:
+    if order.who == "stuck":
+        time.sleep(FOR_GOOD_S)
+    return order.who
+
+
+by_key = tr.App("stuck-key", partitions=1)
+keyed = by_key.topic("orders", Order, key=key_of, event_time="at")
+
+
+@by_key.actor
+class Counts(tr.Actor):
+    count: int = 0
+
+    @tr.process(keyed)
+    def ordered(self, event: Order, ctx: tr.Context[str]) -> None:
+        self.count += 1

@@ -102,36 +102,9 @@ class Run:
         assert self.worker.slots[partition].partition is not before
 
 
-def test_who_emits_behind_what_was_published_is_named_and_who_does_not_is_not() -> None:
-    run = Run()
-    # Published after the step at t: t - 1, and 50 less for the topic with as much disorder.
-    assert run.step(1_000, 1_090) == {}
-    assert run.step(1_140) == {("starts", "Window.end"): 1}
-    assert run.step(2_000, 2_090) == {("starts", "Window.end"): 1}
-    run.worker.leave()
-
-
 def test_what_its_disorder_allows_is_not_behind() -> None:
     run = Run()
     assert run.step(1_000, 1_040, 1_200) == {}, "the last that was published for starts is 989"
-    run.worker.leave()
-
-
-def test_an_event_without_a_time_of_its_own_has_that_of_its_cause() -> None:
-    run = Run()
-    run.step(1_000, 1_090)
-    assert run.step(500) == {("plain", "Window.step"): 1}
-    run.worker.leave()
-
-
-def test_what_was_published_before_a_restart_is_not_forgotten() -> None:
-    run = Run()
-    run.step(1_000, 1_090)
-    run.worker.leave()
-    run.stores = [MemoryStore()]
-    run.worker = Worker(run.plan, run.log, range(1), run.stores.__getitem__)
-    run.worker.start()
-    assert run.step(500) == {("plain", "Window.step"): 1}
     run.worker.leave()
 
 

@@ -19,7 +19,7 @@ from tailrace.runtime import handler_watch
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.preparing import prepare_log
 from tests.http.asking import ask
-from tests.runtime import stuck, stuck_key
+from tests.runtime import stuck
 from tests.runtime.processes import Running, wait_until
 
 APP = "tests.runtime.stuck:app"
@@ -145,16 +145,16 @@ def _partition(place: Place) -> int:
 
 def test_a_key_function_that_does_not_return_is_named_with_the_first_record_that_is_decoded(tmp_path) -> None:
     log = EmbeddedLog(tmp_path / "log")
-    prepare_log(log, stuck_key.app.plan(), create_declared=True)
+    prepare_log(log, stuck.by_key.plan(), create_declared=True)
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--http", "127.0.0.1:0")
     limits = ("--handler-warning", "200ms", "--grace", "2s", "--commit-interval", "1ms")
-    with Running("run", "tests.runtime.stuck_key:app", *where, *limits) as service:
+    with Running("run", "tests.runtime.stuck:by_key", *where, *limits) as service:
         service.wait_for("answering")
         port = next(int(one["port"]) for one in service.logged if "port" in one)
-        log.append("orders", b"a", b'{"who": "a", "at": 1000}', 1_000)
+        log.append("orders", b"a", b'{"who": "a", "at": 1000, "how": ""}', 1_000)
         place = TopicPartition("stuck-key.tape", 0)
         wait_until(lambda: log.end_offset(*place) > 0, "the first order is committed")
-        log.append("orders", b"stuck", b'{"who": "stuck", "at": 2000}', 2_000)
+        log.append("orders", b"stuck", b'{"who": "stuck", "at": 2000, "how": ""}', 2_000)
         service.wait_for("decoding orders has run for")
         named = _named(service)
         assert (named["handler"], named["topic"], named["offset"]) == ("decoding orders", "orders", 1)

@@ -13,9 +13,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import TimerLoopError
-from tailrace.testing import COMMIT, REBALANCE, RELOAD, Harness
+from tailrace.testing import Harness
 from tests.cli.commands import Ended, done, records, run
-from tests.proof.seeds import told
 from tests.runtime.nights import (
     DAY_MS,
     HOUR_MS,
@@ -25,35 +24,13 @@ from tests.runtime.nights import (
     Reading,
     all_bills,
     all_hours,
-    app,
-    bills,
-    hours,
     hours_over,
     nights_of,
-    readings,
 )
 
 APP = "tests.runtime.nights:app"
 
 # --- two nights are one run
-
-
-@pytest.mark.one_seed_in(10)
-def test_two_nights_by_hand_in_the_harness_are_one_run_over_both(seeds: range) -> None:
-    for seed in seeds:
-        random = Random(f"nights {seed}")
-        first, second = nights_of(random)
-        with told(seed, []), Harness(app) as h, Harness(app) as whole:
-            h.run([*((readings, one) for one in first), random.choice([COMMIT, RELOAD, REBALANCE])])
-            assert Counter(h.emitted(hours)) == hours_over(first)
-            h.run([*((readings, one) for one in second), random.choice([COMMIT, RELOAD, REBALANCE])])
-            assert Counter(h.emitted(hours)) == hours_over([*first, *second])
-            h.end_of_input()
-            whole.send(readings, *first, *second)
-            whole.end_of_input()
-            assert Counter(h.emitted(hours)) == Counter(whole.emitted(hours)) == all_hours([*first, *second])
-            assert Counter(h.emitted(bills)) == Counter(whole.emitted(bills)) == all_bills([*first, *second])
-            assert h.late == 0
 
 
 class Place:

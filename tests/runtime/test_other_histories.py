@@ -10,8 +10,7 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state.store_cut import decode_store_cut
-from tests.runtime.restored import made, sales, worked
-from tests.runtime.world import CountingStore, Kill, World, run_dry
+from tests.runtime.world import CountingStore, Kill, World, made, run_dry, sales, worked
 
 
 def cut_of(world: World) -> tape.Cut:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tailrace.core.engine.task import CommitBatch, TaskSettings
@@ -19,16 +17,7 @@ from tailrace.core.errors import (
 from tailrace.core.rows import CUT_ROW
 from tailrace.runtime.lifecycle import State
 from tailrace.state.store_cut import decode_store_cut
-from tests.runtime.world import (
-    APPS,
-    CountingStore,
-    Kill,
-    World,
-    counting_app,
-    quiet_outputs,
-    replayed,
-    run_dry,
-)
+from tests.runtime.world import APPS, CountingStore, World, counting_app, quiet_outputs, run_dry
 
 SALES = [(f"s{number % 3}", 50 * number, number) for number in range(12)]
 
@@ -112,137 +101,13 @@ class TestCommit:
         assert [batch.positions["sales"] for batch in batches] == [len(SALES)]
 
 
-class TestRestart:
-    def test_the_next_owner_goes_on_where_the_last_one_committed(self) -> None:
-        world = World()
-        first = world.running()
-        world.sell(*SALES[:6])
-        run_dry(first)
-        first.revoke()
-        assert first.state is State.REVOKED
-        assert world.store.closed
-        world.sell(*SALES[6:])
-        second = world.running()
-        run_dry(second)
-        second.revoke()
-        clean = World()
-        clean.sell(*SALES)
-        partition = clean.running()
-        run_dry(partition)
-        partition.revoke()
-        assert world.outputs() == clean.outputs()
-        assert world.rows() == clean.rows()
-
-    def test_a_closed_partition_leaves_what_it_did_not_commit_to_the_next(self) -> None:
-        world = World()
-        first = world.running()
-        world.sell(*SALES)
-        run_dry(first)
-        first.close()
-        first.close()
-        assert world.said() == []
-        second = world.running()
-        run_dry(second)
-        second.commit()
-        assert len([what for what in world.said() if what.startswith("sold")]) == len(SALES)
-
-    @pytest.mark.parametrize("app", APPS)
-    def test_results_do_not_depend_on_slices_commits_or_budget(self, app) -> None:
-        results: list[tuple[list[Any], list[Any]]] = []
-        for most, interval_ms, budget in (
-            (1, 0, 1),
-            (3, 1_000_000, 1),
-            (1_000, 0, 2),
-            (1_000, 1_000_000, 1_000),
-        ):
-            world = World(
-                APPS[app](), commit_interval_ms=interval_ms, task=TaskSettings(firing_budget=budget)
-            )
-            partition = world.running()
-            world.sell(*SALES, ("s1", 100_000, 5), ("s2", 200_000, 5))
-            run_dry(partition, most)
-            partition.revoke()
-            results.append((world.outputs(), world.rows()))
-            assert replayed(world) == results[0]
-            assert len([what for what in world.said() if what.startswith("sold")]) == len(SALES) + 2
-        assert all(result == results[0] for result in results)
-
-    def test_a_commit_in_the_middle_of_a_drain_is_taken_up_there(self) -> None:
-        world = World(commit_interval_ms=0, task=TaskSettings(firing_budget=1))
-        partition = world.running()
-        world.sell(*[(f"s{number}", 0, 1) for number in range(5)], ("s9", 100_000, 1))
-        run_dry(partition)
-        world.now_ms += 5_000
-        partition.poll()
-        assert partition.task.draining
-        partition.close()
-        fired = len([what for what in world.said() if what.startswith("quiet")])
-        assert 0 < fired < 5
-        following = world.running()
-        run_dry(following)
-        assert len([what for what in world.said() if what.startswith("quiet")]) == 5
-        assert following.rest_ms() is not None
-        assert replayed(world) == (world.outputs(), world.rows())
-
-    def test_a_replay_along_the_tape_ends_where_the_partition_ended(self) -> None:
-        world = World(commit_interval_ms=1_000)
-        partition = world.running()
-        for number, sale in enumerate(SALES):
-            world.now_ms += 300
-            world.sell(sale)
-            if number % 4 == 0:
-                world.sell(sale, topic="returns")
-            run_dry(partition)
-        world.now_ms += 10_000
-        run_dry(partition)
-        partition.revoke()
-        assert replayed(world) == (world.outputs(), world.rows())
-
-
 class TestKills:
     """A process may end at any operation; who comes next finds everything, once."""
-
-    def finished(self, world: World) -> tuple[list[Any], list[Any]]:
-        """Run what is there in small slices to the end."""
-        partition = world.running()
-        run_dry(partition, 3)
-        partition.revoke()
-        return world.outputs(), world.rows()
 
     def world(self, app: str = "two inputs") -> World:
         world = World(APPS[app](), commit_interval_ms=0, restore_batch=3, task=TaskSettings(firing_budget=2))
         world.sell(*SALES)
         return world
-
-    @pytest.mark.parametrize("app", APPS)
-    def test_a_kill_at_any_operation_loses_nothing_and_repeats_nothing(self, app) -> None:
-        clean = self.world(app)
-        clean.operations.clear()
-        expected = self.finished(clean)
-        count = len(clean.operations)
-        assert count > 40
-        for number in range(1, count + 1):
-            for disk_survives in (True, False):
-                world = self.world(app)
-                world.operations.clear()
-                with world.striking(number, Kill()):
-                    with pytest.raises(Kill):
-                        self.finished(world)
-                    if not disk_survives:
-                        world.new_store()
-                    assert self.finished(world) == expected, number
-                assert replayed(world) == expected, number
-
-    def test_an_unknown_outcome_at_any_commit_is_resolved_by_looking(self) -> None:
-        clean = self.world()
-        clean.operations.clear()
-        expected = self.finished(clean)
-        for name in ("commit", "committed"):
-            for number in [at for at, one in enumerate(clean.operations, 1) if one == name]:
-                world = self.world()
-                world.operations.clear()
-                with world.striking(number, CommitUnknownError("lost contact")):
-                    assert self.finished(world) == expected, number
 
     def test_in_doubt_nothing_is_done_before_the_log_was_asked(self) -> None:
         world = self.world()
@@ -264,16 +129,6 @@ class TestKills:
         partition.revoke()
         assert partition.state is State.REVOKED
         assert world.running().task.positions["sales"] == 0
-
-    def test_the_store_is_never_ahead_of_the_log(self) -> None:
-        for number in range(1, 40):
-            world = self.world()
-            world.operations.clear()
-            with world.striking(number, Kill()), pytest.raises(Kill):
-                self.finished(world)
-            if world.store.cut is not None:
-                held = decode_store_cut(world.store.cut)
-                assert held.core in [one.value for one in world.log.read("shop.changelog")]
 
 
 class TestFencing:

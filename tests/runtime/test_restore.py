@@ -26,21 +26,12 @@ from tailrace.runtime.restore import Restore, finished
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
-from tests.runtime.restored import made, sales, worked
-from tests.runtime.world import LINEAGE, Kill, World, run_dry
+from tests.runtime.world import LINEAGE, Kill, World, made, run_dry, sales, worked
 
 DAY_MS = 86_400_000
 
 
 class TestState:
-    def test_a_store_filled_from_the_changelog_equals_the_one_that_was_written_commit_by_commit(self) -> None:
-        world = made()
-        expected = world.rows()
-        assert any(row[:1] == b"i" for row, _ in expected)
-        world.new_store()
-        world.running()
-        assert world.rows() == expected
-
     def test_a_store_that_lagged_is_brought_to_the_end_from_where_it_stood(self) -> None:
         world = made()
         lagging = world.store

@@ -29,7 +29,7 @@ from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 from tailrace.state import RocksStore
 from tailrace.state.store_cut import StoreCut, decode_store_cut
 from tests.kafka import apps
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 PLAN = apps.app.plan()
 TASKS = range(PLAN.partitions)

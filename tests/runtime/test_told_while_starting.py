@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 
 import pytest
 
@@ -21,10 +20,9 @@ def test_all_processes_told_at_once_while_they_start_leave_in_good_order(tmp_pat
     log.close()
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--workers", 2)
     with Running("run", "tests.runtime.served:app", *where) as service:
-        wait_until(service.workers, "the first worker is started")
+        wait_until(service.started_workers, "the first worker is started")
         for pid in service.members():
-            with suppress(ProcessLookupError):
-                service.signal(number, pid)
+            service.signal(number, pid)
         assert service.ended() == 0, service.lines
         assert service.logged[-1]["message"] == "left"
         assert not service.complaint

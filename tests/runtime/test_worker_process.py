@@ -5,16 +5,12 @@ from __future__ import annotations
 import resource
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import LogUnavailableError
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.holders import lockers
 from tailrace.log.embedded.lock import LOCK
-from tailrace.log.options import LogOptions
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
 from tests.runtime.tallies import check_all, check_counts, poison, ticks
@@ -28,40 +24,20 @@ def house(tmp_path: Path):
     house.log.close()
 
 
-def test_sigterm_commits_and_leaves_and_the_next_goes_on(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run(slow_ms=5) as service:
-        house.wait_for_more()
-        service.signal(signal.SIGTERM)
-        assert service.ended() == 0, service.lines
-        assert service.logged[-1]["message"] == "left"
-    assert 0 < house.counted() < KEYS * 50
-    house.run_to_the_end()
-    check_all(house.log, KEYS, 50)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_was_done_before_sigterm_is_committed_on_leaving(house, workers) -> None:
+@pytest.mark.parametrize(
+    ("workers", "number"), [(1, signal.SIGTERM), (2, signal.SIGTERM), (1, signal.SIGINT)]
+)
+def test_what_was_done_before_a_signal_is_committed_on_leaving(house, workers, number) -> None:
     house.feed(ticks(KEYS, 50))
     with house.run("--commit-interval", "1h", "--workers", workers, slow_ms=1, telling=True) as service:
         service.wait_for("a partition runs", times=4)
         house.wait_until_at_work(workers)
         assert house.counted() == 0
-        service.signal(signal.SIGTERM)
+        service.signal(number)
         assert service.ended() == 0, service.lines
-    assert house.counted() > 0
-    house.run_to_the_end()
-    check_all(house.log, KEYS, 50)
-
-
-def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    for number in range(3):
-        with house.run(slow_ms=5) as service:
-            house.wait_for_more()
-            time.sleep(0.03 * number)
-            service.signal(signal.SIGKILL)
-            assert service.ended() == -signal.SIGKILL
+        assert service.logged[-1]["message"] == "left"
+        assert not any(map(is_alive, service.started_workers()))
+    assert 0 < house.counted() < KEYS * 50
     house.run_to_the_end()
     check_all(house.log, KEYS, 50)
 
@@ -75,18 +51,12 @@ def test_state_is_in_a_folder_for_each_task_and_none_is_needed(house) -> None:
     check_counts(house.log, KEYS, 20)
 
 
-def test_several_workers_come_to_a_common_end_with_no_message_on_its_way(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    house.run_to_the_end("--workers", 2)
-    check_all(house.log, KEYS, 50)
-
-
 def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
     house.feed(ticks(KEYS, 50))
     with house.run("--workers", 2, "--end-of-input", slow_ms=3) as service:
         service.wait_for("a partition runs", times=4)
         house.wait_for_more()
-        victim = service.workers()[1]
+        victim = service.started_workers()[1]
         service.signal(signal.SIGKILL, victim)
         service.wait_for("a worker was ended by SIGKILL; it is started again in")
         service.wait_for("a worker is started", times=3)
@@ -94,21 +64,10 @@ def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
     check_all(house.log, KEYS, 50)
 
 
-def test_sigterm_lets_all_workers_leave(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run("--workers", 2, slow_ms=5) as service:
-        house.wait_for_more()
-        service.signal(signal.SIGTERM)
-        assert service.ended() == 0, service.lines
-        assert not any(map(is_alive, service.workers()))
-    house.run_to_the_end("--workers", 2)
-    check_all(house.log, KEYS, 50)
-
-
 def test_workers_leave_when_their_parent_is_killed(house) -> None:
     with house.run("--workers", 2) as service:
         service.wait_for("a partition runs", times=4)
-        workers = service.workers()
+        workers = service.started_workers()
         service.signal(signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, workers)), "the workers have left")
     house.feed(ticks(KEYS, 5))
@@ -130,27 +89,16 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
     check_all(house.log, KEYS, 5)
 
 
-def stop(
-    house: House,
-    service: Running,
-    *,
-    appending: bool,
-    pids: list[int] | None = None,
-    before_each: Callable[[], None] = lambda: None,
-) -> None:
-    """Stop a service's processes while one holds the log's append lock, or none does; ``before_each`` attempt give them work."""
-    stopping = pids or [service.process.pid]
+def stop(house: House, service: Running) -> None:
+    """Stop a service while it does not hold the log's append lock."""
+    pid = service.process.pid
 
     def stopped() -> bool:
-        before_each()
-        for pid in stopping:
-            service.signal(signal.SIGSTOP, pid)
-        wait_until(lambda: all(map(is_stopped, stopping)), "they are stopped")
-        holding = {one.pid for one in lockers(house.folder / "log" / LOCK)}
-        if holding.intersection(stopping) if appending else not holding:
+        service.signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(pid), "it is stopped")
+        if not lockers(house.folder / "log" / LOCK):
             return True
-        for pid in stopping:
-            service.signal(signal.SIGCONT, pid)
+        service.signal(signal.SIGCONT)
         return False
 
     wait_until(stopped, "it is stopped at the right moment")
@@ -162,7 +110,7 @@ def test_a_stopped_owner_keeps_its_tasks_and_is_named_until_it_is_continued_or_e
         first.wait_for("a partition runs", times=4)
         house.wait_for_more()
         pid = first.process.pid
-        stop(house, first, appending=False)
+        stop(house, first)
         with house.run(state="another") as second:
             assert second.ended() == 1
             assert f"is owned by another process ({pid}), which is stopped" in second.complaint
@@ -170,43 +118,11 @@ def test_a_stopped_owner_keeps_its_tasks_and_is_named_until_it_is_continued_or_e
         assert is_stopped(pid)
         first.signal(signal.SIGCONT)
         house.wait_for_more()
-        stop(house, first, appending=False)
+        stop(house, first)
         first.signal(signal.SIGKILL)
         first.ended()
         house.run_to_the_end(state="another")
     check_all(house.log, KEYS, 50)
-
-
-def test_a_worker_stopped_while_it_appends_is_named_and_holds_others_up_until_it_is_ended(house) -> None:
-    rounds = 0
-
-    def feed() -> None:
-        nonlocal rounds
-        house.feed(ticks(KEYS, 1, rounds))
-        rounds += 1
-
-    with house.run("--fsync", "commit", "--commit-interval", "1ms") as first:
-        first.wait_for("a partition runs", times=4)
-        stop(house, first, appending=True, before_each=feed)
-        other = EmbeddedLog(house.folder / "log", LogOptions(patience_s=0.5))
-        with pytest.raises(
-            LogUnavailableError, match=f"process {first.process.pid}, which is stopped, holds"
-        ):
-            other.writer("another")
-        other.close()
-        assert is_stopped(first.process.pid)
-        first.signal(signal.SIGKILL)
-        first.ended()
-        house.run_to_the_end(state="another")
-    check_all(house.log, KEYS, rounds)
-
-
-def test_ctrl_c_once_commits_and_leaves(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run(slow_ms=1) as service:
-        house.wait_for_more()
-        service.signal(signal.SIGINT)
-        assert service.ended() == 0, service.lines
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -223,7 +139,7 @@ def test_ctrl_c_twice_leaves_at_once(house, workers) -> None:
         assert service.process.poll() is None
         service.signal(signal.SIGINT)
         assert service.ended() == 130, service.lines
-        wait_until(lambda: not any(map(is_alive, service.workers())), "the workers are gone")
+        wait_until(lambda: not any(map(is_alive, service.started_workers())), "the workers are gone")
     house.run_to_the_end()
     check_all(house.log, KEYS, 1)
 
@@ -242,13 +158,6 @@ def test_a_failing_handler_ends_the_service_with_what_failed(house, workers) -> 
         assert 'raise ValueError("a negative amount")' in said["traceback"]
 
 
-def test_an_app_whose_partitions_have_changed_is_refused(house) -> None:
-    house.run_to_the_end()
-    with house.run("--workers", 5) as service:
-        assert service.ended() == 2
-        assert "4 partitions" in service.complaint
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_disk_that_is_full_for_a_while_is_waited_for_and_costs_nothing(house, workers) -> None:
     # A limit on the size of files stands for it: what is written past it is refused, under log and state alike.
@@ -256,7 +165,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_costs_nothing(house, 
     with house.run("--workers", workers, slow_ms=1) as service:
         service.wait_for("a partition runs", times=4)
         house.wait_for_more()
-        at_work = service.workers() or [service.process.pid]
+        at_work = service.started_workers() or [service.process.pid]
         _, most = resource.prlimit(at_work[0], resource.RLIMIT_FSIZE)
         for pid in at_work:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000, most))
@@ -267,7 +176,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_costs_nothing(house, 
         wait_until(lambda: house.counted() == KEYS * 31, "all is counted")
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
-        assert service.workers() in ([], at_work)
+        assert service.started_workers() in ([], at_work)
     house.run_to_the_end()
     check_all(house.log, KEYS, 31)
 
@@ -325,20 +234,6 @@ def test_a_service_takes_snapshots_of_itself_and_another_starts_from_the_latest(
     house.feed(ticks(KEYS, 2, 3))
     house.run_to_the_end("--from-snapshot", place, state="anew")
     check_all(house.log, KEYS, 5)
-
-
-def test_a_service_that_is_started_again_keeps_to_the_time_of_its_snapshots(house: House) -> None:
-    place = house.folder / "snapshots"
-    house.feed(ticks(KEYS, 1))
-    with house.run("--snapshots", place, "--snapshot-every", "1s") as service:
-        service.wait_for("a snapshot was taken")
-        service.signal(signal.SIGTERM)
-        assert service.ended() == 0
-    count = len(Snapshots(str(place), "tally").list())
-    with house.run("--snapshots", place, "--snapshot-every", "1h") as service:
-        house.feed(ticks(KEYS, 1, 1))
-        wait_until(lambda: house.counted() == 2 * KEYS, "all is counted")
-    assert len(Snapshots(str(place), "tally").list()) == count
 
 
 def test_snapshots_that_fail_do_not_stop_the_service(house: House) -> None:

@@ -254,3 +254,21 @@ def replayed(world: World) -> tuple[list[tuple[Any, ...]], list[tuple[bytes, byt
         state.write(batch.rows | batch.index_rows, batch.cut)
         task.committed()
     return outputs, in_one_form(state.rows())
+
+
+def sales(first: int, last: int) -> list[tuple[str, int, int]]:
+    return [(f"s{number % 5}", 50 * number, number) for number in range(first, last)]
+
+
+def worked(world: World, first: int, last: int) -> None:
+    """One owner takes some sales, commit by commit, and leaves."""
+    partition = world.running()
+    world.sell(*sales(first, last))
+    run_dry(partition, 4)
+    partition.revoke()
+
+
+def made() -> World:
+    world = World(commit_interval_ms=0)
+    worked(world, 0, 20)
+    return world

@@ -25,7 +25,7 @@ from zlib import crc32
 import msgspec
 
 import tailrace as tr
-from tests.soak.processes import DUMP
+from tests.runtime.processes import DUMP
 
 PARTITIONS = 4
 WINDOW_MS = 10_000

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 from tests.state.outages import may_mount
 
 _INSIDE = "SOAK_HAS_MOUNTS_OF_ITS_OWN"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.runtime.processes import Process
 from tests.soak import checks
-from tests.soak.processes import Process
 
 _STEPS_SHOWN, _PROCESSES_SHOWN, _SAID_SHOWN = 80, 6, 2_000
 

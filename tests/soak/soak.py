@@ -19,10 +19,10 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.holders import lockers
 from tailrace.log.embedded.lock import LOCK
 from tailrace.runtime.preparing import prepare_log
+from tests.runtime.processes import PATIENCE_S, UNLIMITED, Process, limit_files, wait_until
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
 from tests.soak.disk import Disk
-from tests.soak.processes import PATIENCE_S, UNLIMITED, Process, limit_files, wait_until
 from tests.soak.rounds import Report, SoakRound
 
 _STOPPED_S = 1.0
@@ -234,7 +234,7 @@ class Soak(SoakRound):
         if victim == process.pid:  # it works itself
             self.kill_parent(service)
             return
-        process.signal(signal.SIGKILL, [victim])
+        process.signal(signal.SIGKILL, victim)
         if self.random.random() < 0.5 and process.code() is None:
             return
         self._let(service, 0.3)
@@ -245,7 +245,7 @@ class Soak(SoakRound):
 
     def kill_all(self, service: Service) -> None:
         process = service.keep()
-        process.signal(signal.SIGKILL, process.members())
+        process.signal(signal.SIGKILL, *process.members())
         self._restarted(service)
 
     def kill_while_starting(self, service: Service) -> None:
@@ -266,7 +266,7 @@ class Soak(SoakRound):
         stopped = [self.random.choice(process.workers() or [process.pid])]
         self._stop(process, stopped)
         time.sleep(_STOPPED_S * self.random.choice((0.2, 1.3)))
-        process.signal(signal.SIGCONT, stopped)
+        process.signal(signal.SIGCONT, *stopped)
 
     def replace_stopped(self, service: Service) -> None:
         """All of a service sleeps. Another one with a state of its own is refused, until the first has been ended."""
@@ -278,17 +278,17 @@ class Soak(SoakRound):
         wait_until(
             lambda: other.code() is not None or service.running(), "it ends, or the first had no tasks yet"
         )
-        sleeping.signal(signal.SIGKILL, members)
+        sleeping.signal(signal.SIGKILL, *members)
         sleeping.ended()
         service.keep()
 
     def _stop(self, process: Process, members: list[int]) -> None:
         """Stop processes at a moment at which they do not hold the append lock: else nobody could append until they wake."""
         while True:
-            process.signal(signal.SIGSTOP, members)
+            process.signal(signal.SIGSTOP, *members)
             if not any(one.pid in members for one in lockers(self.log / LOCK)):
                 return
-            process.signal(signal.SIGCONT, members)
+            process.signal(signal.SIGCONT, *members)
 
     def lose_state(self, service: Service) -> None:
         """The state of a task, or of all, is gone, or that of another time or place."""

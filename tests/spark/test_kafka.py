@@ -16,7 +16,7 @@ from tailrace.core.errors import LogUnavailableError, TopicReplacedError, Unknow
 from tailrace.log.kafka import log as kafka_log
 from tailrace.spark.source import TailraceSource
 from tests.kafka.outside import messages
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 from tests.spark.reading import answer
 
 APP = "tests.spark.travel:app"

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka.broker.artefacts import NoBrokerError, archive
-from tests.soak.processes import wait_until
+from tests.runtime.processes import wait_until
 
 BOUND = Path(__file__).with_name("bound.py")
 JVM = (
