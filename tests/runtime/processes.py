@@ -7,12 +7,12 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 
@@ -46,23 +46,28 @@ def limit_files(pid: int, size: int) -> None:
 
 
 class Process:
-    """A Python module as a process, and its descendants. What it says goes to a file."""
+    """A Python module as a process, and its descendants. What it says goes to a file, which counts where its files are limited."""
 
     def __init__(self, said: Path, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         self.said = said
+        with said.open("wb") as stderr:
+            self._start(arguments, environment, stderr)
+
+    def _start(
+        self, arguments: Sequence[object], environment: Mapping[str, str] | None, stderr: BinaryIO | int
+    ) -> None:
         path = os.pathsep.join(
             filter(None, [str(ROOT / "framework"), str(ROOT), os.environ.get("PYTHONPATH")])
         )
-        with said.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *map(str, arguments)],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-            )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, arguments)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        )
         self.pid = self.process.pid
 
     def code(self) -> int | None:
@@ -76,9 +81,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.signal(DUMP, *self.members())
             time.sleep(1.0)
-            raise AssertionError(
-                f"{self.said.name} does not end; its threads: {self.text()[-6_000:]}"
-            ) from None
+            raise AssertionError(f"{self.pid} does not end; its threads: {self.text()[-6_000:]}") from None
         wait_until(lambda: not self.members(), f"the descendants of {self.pid} have ended")
         return code
 
@@ -132,8 +135,24 @@ class Running(Process):
     """A ``tailrace`` process that is read from. A context manager: at its end nothing of it is left."""
 
     def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
-        self._folder = TemporaryDirectory(prefix="tailrace-said-")
-        super().__init__(Path(self._folder.name) / "said", "tailrace", *arguments, environment=environment)
+        self.lines: list[str] = []
+        self._start(("tailrace", *arguments), environment, subprocess.PIPE)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as said:
+            for line in said:
+                self.lines.append(line.decode("utf-8", errors="replace"))
+
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def ended(self) -> int:
+        code = super().ended()
+        self._reader.join(PATIENCE_S)
+        return code
 
     def __enter__(self) -> Self:
         return self
@@ -142,16 +161,7 @@ class Running(Process):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        self._last = self.text()
-        self._folder.cleanup()
-
-    _last = ""
-
-    @property
-    def lines(self) -> list[str]:
-        """The whole lines that it has said so far, or until its end."""
-        said = self.text() if self.said.exists() else self._last
-        return said[: said.rfind("\n") + 1].splitlines(keepends=True)
+        self._reader.join()
 
     @property
     def logged(self) -> list[dict[str, Any]]:
