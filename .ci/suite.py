@@ -53,6 +53,7 @@ NIGHTLY = ("-m", "nightly or not nightly")
 NOT_NIGHTLY = ("-m", "not nightly")
 
 NOT_QUICK = (
+    "tests/cast",
     "tests/cli/test_one_language.py",
     "tests/cli/test_rebuild.py",
     "tests/cli/test_reshape.py",

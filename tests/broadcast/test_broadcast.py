@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -18,10 +17,6 @@ from tailrace.core.errors import DefinitionError, QueryError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.graph.model import graph_of
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.app_loading import find_app
-from tailrace.runtime.preparing import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import WorkerSettings
 from tailrace.state.snapshots.arrow import parquet
 from tailrace.testing import Harness
 from tailrace.testing.exploring.exploration import explore_feed
@@ -39,10 +34,8 @@ from tests.broadcast.app import (
     verdict,
     verdicts,
 )
-from tests.history.rebuilding.lived import append, done, live, live_on, rebuilt
-from tests.runtime.bounded_run import BoundedRun, check_history, read_all
-from tests.runtime.processes import Running, wait_until
-from tests.runtime.world import Kill
+from tests.history.rebuilding.lived import append, done, live_on
+from tests.runtime.bounded_run import read_all
 
 APP = "tests.broadcast.app:app"
 
@@ -295,77 +288,7 @@ def test_a_topic_may_become_a_table_of_an_app_that_has_state() -> None:
 # --- workers
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize("commit_interval_ms", [5, 10_000])
-def test_neither_commits_nor_workers_change_the_first_start(
-    commit_interval_ms: int, processes: int, tmp_path: Path
-) -> None:
-    settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=commit_interval_ms))
-    run = BoundedRun(make_app(), tmp_path / "log", settings=settings)
-    run.log.append_all(records([*payments(2_000), *rules(1), *rules(2)]))
-    run.run(processes)
-    assert ordered(read_all(run.log, "verdicts", Verdict)) == verdicts(payments(2_000), rules(2))
-    run.check()
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize("at", ["fetch", "append", "commit", "committed", "store", "stored"])
-def test_no_death_of_a_worker_changes_it(at: str, processes: int) -> None:
-    dice = random.Random(f"{at} {processes}")
-    settings = WorkerSettings(slice_records=20, partition=PartitionSettings(commit_interval_ms=1))
-    left = 0
-
-    def strike(operation: str) -> None:
-        nonlocal left
-        if operation == at and run.deaths < 6:
-            left -= 1
-            if left < 0:
-                left = dice.randrange(1, 12)
-                raise Kill
-
-    run = BoundedRun(make_app(), settings=settings)
-    run.log.append_all(records([*payments(300), *rules(1), *rules(2)]))
-    run.strike, left = strike, dice.randrange(1, 12)
-    run.run(processes)
-    assert run.deaths >= 3
-    assert ordered(read_all(run.log, "verdicts", Verdict)) == verdicts(payments(300), rules(2))
-    run.check()
-
-
-def test_a_service_whose_processes_are_killed_has_the_first_start_once(tmp_path: Path) -> None:
-    plan = make_app().plan()
-    log = EmbeddedLog(tmp_path / "log")
-    prepare_log(log, plan, create_declared=True)
-    log.append_all(records([*payments(4_000), *rules(1), *rules(2)]))
-    where = ["--log", tmp_path / "log", "--commit-interval", "20ms", "--workers", 2]
-
-    def committed() -> int:
-        return sum(log.end_offset(plan.tape_topic, number) for number in range(plan.partitions))
-
-    def wait_for_commits(count: int) -> None:
-        enough = committed() + count
-        wait_until(lambda: committed() >= enough, f"{count} records of the tape are committed")
-
-    for count in (1, 4):
-        with Running("run", APP, *where, "--state", tmp_path / "old") as service:
-            wait_for_commits(count)
-            service.signal(signal.SIGKILL)
-    with Running("run", APP, *where, "--state", tmp_path / "new", "--end-of-input") as service:
-        assert service.ended() == 0, service.lines
-    assert ordered(read_all(log, "verdicts", Verdict)) == verdicts(payments(4_000), rules(2))
-    check_history(log, plan)
-    log.close()
-
-
 # --- history
-
-
-def test_a_rebuild_has_the_state_of_the_service(tmp_path: Path) -> None:
-    append(tmp_path, records([*payments(300), *rules(1), *rules(2)]), {"paid": 4, "rules": 4})
-    live_on(tmp_path, APP)
-    report, snapshot = done(tmp_path, APP)
-    assert report.order == "tape"
-    assert rebuilt(snapshot) == live(tmp_path, find_app(APP).plan())
 
 
 def test_a_rebuild_in_canonical_order_reads_all_rules_first(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def tables_app(partitions: int) -> tr.App:
 
 
 def broadcast(random: Random) -> Case:
-    """Every task has all rules."""
+    """Every task has all rules, which are there at the first start: they come before all events, wherever these stand."""
     rules = [("rules", Event(f"r{n}", 1, random.randrange(100))) for n in range(4)]
     rules.append(("rules", Event("r2", 1, 100)))
     sent = history(random, "events")
@@ -120,7 +120,13 @@ def broadcast(random: Random) -> Case:
     found = Found(
         ("said", Said(one.key, one.at, f"of {len(known)}", known.get(f"r{one.n % 5}", -1))) for _, one in sent
     )
-    return Case(broadcast_app, random.choice((2, 3)), records([*rules, *sent]), found, early=len(rules))
+    return Case(
+        broadcast_app,
+        random.choice((2, 3)),
+        records([*sent[:10], *rules, *sent[10:]]),
+        found,
+        early=len(rules) + 20,
+    )
 
 
 def broadcast_app(partitions: int) -> tr.App:

@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from shutil import rmtree
+from typing import Any
 
 import pytest
 
 import tailrace as tr
+from tailrace.core import rows
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
 from tailrace.history.moving.reshaping import reshape
 from tailrace.history.reading.beginnings import base_name
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.snapshots.start_from_snapshot import Start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicSettings
+from tailrace.processes.app_loading import find_app
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import WorkerSettings
 from tailrace.state.snapshots import Snapshots
-from tests.cast import counting, operators, random_webs, trading
+from tests.cast.apps import CAST, case_of, place
 from tests.cast.member import Case, Found
-from tests.cast.world import StruckWriter, World, decoded
-from tests.history.rebuilding import any_app
-from tests.history.rebuilding.lived import live, opened, outputs, rebuilt, request
+from tests.cast.struck_log import StruckWriter
+from tests.cast.world import World, decoded
+from tests.history.rebuilding.lived import TaskState, live, opened, outputs, rebuilt, request
 from tests.proof.seeds import shuffled, told
 from tests.runtime.bounded_run import BoundedRun
 from tests.runtime.world import Kill
-
-CAST: dict[str, Callable[[Random], Case]] = {
-    one.__name__: one
-    for one in (
-        counting.count,
-        counting.ships,
-        counting.failing,
-        trading.shop,
-        trading.orders,
-        trading.messages,
-        operators.windows,
-        operators.joins,
-        operators.tables,
-        operators.broadcast,
-        operators.chained,
-        random_webs.webs,
-    )
-}
 
 
 @contextmanager
@@ -58,8 +43,7 @@ def lived(
     name: str, seed: int, folder: Path | None, part: float = 1
 ) -> Generator[tuple[Case, tr.App, World]]:
     """A case of a seed, and a world in which ``part`` of its inputs come under faults."""
-    random = Random(f"{name} {seed}")
-    case = CAST[name](random)
+    case = case_of(name, seed)
     app = case.make(case.partitions)
     count = case.early + int(part * (len(case.inputs) - case.early))
     world = World(app.plan(), seed, case.inputs[case.early : count], folder)
@@ -76,6 +60,11 @@ def lived(
             rmtree(folder)
 
 
+def the_rest(case: Case) -> Sequence[Output]:
+    """What is left of the inputs after a part of 0.6."""
+    return case.inputs[case.early + int(0.6 * (len(case.inputs) - case.early)) :]
+
+
 def assert_equal(found: Found, expected: Found, what: str) -> None:
     more, less = list((found - expected).items()), list((expected - found).items())
     assert found == expected, f"{what}: {len(more)} too many, {len(less)} missing: {more[:4]}, {less[:4]}"
@@ -85,7 +74,12 @@ def assert_equal(found: Found, expected: Found, what: str) -> None:
 @pytest.mark.parametrize("name", CAST)
 def test_in_memory_under_faults_and_replayed(name: str, seeds: range) -> None:
     for seed in seeds:
-        with lived(name, seed, None) as (case, app, world):
+        with lived(name, seed, None, part=0.6) as (case, app, world):
+            if seed % 20:  # a run that ends with what there is, and one of another day
+                world.rest()
+                world.now_ms += 86_400_000
+            world.feed(the_rest(case))
+            world.live(6)
             world.rest(ends=True)
             assert_equal(world.outputs(app, case.topics), case.expected, "under faults")
             assert not world.replay().differences.count
@@ -99,32 +93,64 @@ def test_on_disk_under_faults_replayed_and_rebuilt(name: str, seeds: range, tmp_
             world.rest(ends=True)
             assert_equal(world.outputs(app, case.topics), case.expected, "under faults")
             assert not world.replay().differences.count
-            assert remade(world, app, "tape", case.topics) == case.expected
-            assert remade(world, app, "canonical", case.topics) == case.expected
+            for order in ("tape", "canonical"):
+                assert remade(world, place(name, seed), order, case.topics)[0] == case.expected
+            if (
+                name != "failing"
+            ):  # with some keys, a timer may fire before the commit whose tape says that it failed
+                check_some_keys(world, place(name, seed))
 
 
-def remade(world: World, app: tr.App, order: str, topics: Collection[str]) -> Found:
-    """The outputs of a rebuild. Along the tape it has the bytes of the service, and in canonical order its rows."""
+def remade(
+    world: World, app: str, order: str, topics: Collection[str], engine: Engine | None = None, **options: Any
+) -> tuple[Found, list[TaskState]]:
+    """Outputs and states of a rebuild. Along the tape it has the bytes of the service, and in canonical order its rows."""
     assert world.folder is not None
-    place = world.folder / order
+    to = world.folder / f"{order}-{engine.name if engine else LocalEngine.name}"
     asked = request(
         world.folder,
-        any_app.place(app),
+        app,
         order=order,
-        outputs=f"parquet:{place}",
+        outputs=f"parquet:{to}",
         store="memory",
-        any_environment=True,
         on_error="stop" if order == "tape" else world.plan.on_error,
+        **options,
     )
-    snapshot = opened(asked, rebuild(asked, LocalEngine(1)))
+    snapshot = opened(asked, rebuild(asked, engine or LocalEngine(1)))
+    assert snapshot.verify() == []
+    states = rebuilt(snapshot)
     if order == "tape":
-        assert rebuilt(snapshot) == live(world.folder, world.plan)
+        assert states == live(world.folder, world.plan)
     else:
-        assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == world.rows()
+        assert {row: value for one in states for row, value in one.rows} == world.rows()
     found = Found()
     for topic in (*topics, world.plan.dead_letters_topic):
-        found.update(decoded(app, topic, outputs(place, snapshot, topic)))
-    return found
+        some = outputs(to, snapshot, topic)
+        found.update(decoded(find_app(app), topic, some))
+        if (
+            order == "tape"
+            and "base" not in options
+            and topic in world.log.topics()
+            and not world.log.topics()[topic].compacted
+        ):
+            assert sorted(some, key=repr) == sorted(world.written(topic), key=repr)
+    return found, states
+
+
+def renamed(found: Found, topic: str, to: str) -> Found:
+    """What is in a topic is said to be in another."""
+    return Found({(to if name == topic else name, one): count for (name, one), count in found.items()})
+
+
+def check_some_keys(world: World, app: str) -> None:
+    """They have the rows that they have among all."""
+    assert world.folder is not None
+    asked = request(world.folder, app, order="tape", keys=("k0", "k3"), store="memory")
+    found = rebuilt(opened(asked, rebuild(asked, LocalEngine(1))))
+    wanted = {
+        row: value for row, value in world.rows().items() if rows.read_state_row(row).key in (b"k0", b"k3")
+    }
+    assert {row: value for one in found for row, value in one.rows} == wanted
 
 
 @pytest.mark.one_seed_in(50)
@@ -132,8 +158,7 @@ def remade(world: World, app: tr.App, order: str, topics: Collection[str]) -> Fo
 def test_by_workers_that_take_turns_and_die(name: str, seeds: range) -> None:
     """Each has a share of the tasks: neither their number, nor their commits, nor their deaths change what comes out."""
     for seed in seeds:
-        random = Random(f"{name} {seed}")
-        case = CAST[name](random)
+        random, case = Random(f"workers {name} {seed}"), case_of(name, seed)
         app = case.make(3)
         partition = PartitionSettings(commit_interval_ms=random.choice((0, 20, 10_000)))
         settings = WorkerSettings(slice_records=random.choice((3, 50, 10_000)), partition=partition)
@@ -158,28 +183,47 @@ def test_by_workers_that_take_turns_and_die(name: str, seeds: range) -> None:
         for topic in (*case.topics, run.plan.dead_letters_topic):
             if topic in run.log.topics():
                 for number in range(3):
-                    found.update(decoded(app, topic, scan(run.log, topic, number)))
+                    some = scan(run.log, topic, number)
+                    found.update(
+                        decoded(
+                            app,
+                            topic,
+                            [Output(topic, *one[2:4], one.timestamp_ms, one.headers) for one in some],
+                        )
+                    )
         assert_equal(found, case.expected, f"{name}, seed {seed}")
 
 
 @pytest.mark.one_seed_in(50)
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("name", CAST)
-def test_restored_from_a_snapshot_on_the_way(name: str, seeds: range, tmp_path: Path) -> None:
+def test_restored_from_a_snapshot_on_the_way(name: str, beside: bool, seeds: range, tmp_path: Path) -> None:
+    """In place of a state that is lost, or beside the service, under another name."""
     for seed in seeds:
         with lived(name, seed, tmp_path / str(seed), part=0.6) as (case, app, world):
             world.rest()
+            world.feed(the_rest(case))
+            world.live(2)  # what is under way then goes along
             uri = str(tmp_path / str(seed) / "snapshots")
-            snapshots = Snapshots(uri, app.name)
-            made = snapshots.open(take_snapshot(world.plan, world.log, snapshots).id)
-            rest = case.inputs[case.early + int(0.6 * (len(case.inputs) - case.early)) :]
-            world.feed(rest)
-            world.live(4)
+            made = Snapshots(uri, app.name).open(
+                take_snapshot(world.plan, world.log, Snapshots(uri, app.name)).id
+            )
+            letters = world.outputs(app, ())
+            if beside:
+                world.become(app.renamed("again").plan())
+            else:
+                world.live(4)
             world.lose_state()
             world.start = Start(made, base_name(made, uri))
             world.live(4)
             world.rest(ends=True)
-            assert_equal(world.outputs(app, case.topics), case.expected, "restored")
+            found = world.outputs(app, case.topics)
+            if beside:  # an app has dead letters of its own
+                found = renamed(found, world.plan.dead_letters_topic, app.plan().dead_letters_topic) + letters
+            assert_equal(found, case.expected, "restored")
             assert not world.replay().differences.count
+            if not beside:
+                assert remade(world, place(name, seed), "tape", (), base=uri, base_id=made.manifest.id)[1]
 
 
 @pytest.mark.one_seed_in(50)
@@ -190,14 +234,15 @@ def test_moved_to_another_log_with_other_partitions(name: str, seeds: range, tmp
     for seed in seeds:
         with lived(name, seed, tmp_path / str(seed), part=0.6) as (case, app, world):
             world.rest()
+            world.feed(the_rest(case))
+            world.live(2)  # what is under way then goes along
             before, was = world.outputs(app, case.topics), world.rows()
             partitions, log = case.partitions % 3 + 1, world.new_log("moved")
             reshape(world.plan, world.log, log, str(tmp_path / str(seed) / "snapshots"), partitions)
             app = case.make(partitions)
             world.move(log, app.plan())
             assert world.rows() == was
-            world.feed(case.inputs[int(0.6 * len(case.inputs)) :])
-            world.live(8)
+            world.live(6)
             world.rest(ends=True)
             found = world.outputs(app, case.topics)
             letters = world.plan.dead_letters_topic  # those before the move stay on the former log
@@ -221,7 +266,7 @@ def test_programs_that_no_oracle_knows_come_to_the_same_bytes(seeds: range, tmp_
             world.rest(ends=seed % 2 == 0)
             world.replay()
             one.flaky(False)
-            remade(world, one.model.app, "tape", ())
+            remade(world, place("programs", seed), "tape", ())
             was = world.rows()
             for partitions in (plan.partitions % 3 + 1, plan.partitions):
                 log = world.new_log(f"moved-{partitions}")

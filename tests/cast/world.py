@@ -1,24 +1,37 @@
 """The whole service under faults, in one process: workers on a log in memory, or on the embedded log with RocksDB.
 
-One seed gives one run. A worker takes turns while the inputs grow; at any operation of the log (and of the states in memory) it may be
-struck, by its death (everything in memory is dropped, log and states stay), by a log that does not answer, by a commit whose outcome
-nobody tells, by a disk that is full. It may sleep while another takes over with a state of its own, be handed over, and lose its state.
+Theory. A seed gives a run, but for the moments of retries, which are of the real clock. A worker takes turns while the inputs grow; at any operation of the log (and of the states in memory) it
+may be struck. In memory, the committed records are checked after every step (``CommitObserver``)::
+
+    kill         the worker ends before, in or after an operation       log and states stay; the next owner finds what was committed
+    unknown      a commit took effect, or not, and nobody says which    the owner looks
+    log away     the log does not answer                                the owner ends, or waits
+    disk full    a state in memory cannot be written                    the owner ends; the log knows
+    zombie       a worker sleeps while another takes over               it is fenced
+    rebalance    handed over to a worker with the same state or none    restored from the changelog
+    lost store   deleted, or (in memory) without its tail               restored from the changelog
+    duplicate    a producer sends a record twice (if that is asked)     two records
+    flaky        what a handler depends on outside fails (``flaky``)    stops or goes to the dead letters, once
+    the log      compacts, expires a transaction, is started again      workers that were fenced by it begin anew
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import msgspec
 
-import tailrace as tr
 from tailrace.core import rows
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import (
@@ -29,7 +42,8 @@ from tailrace.core.errors import (
     StateUnavailableError,
     TailraceError,
 )
-from tailrace.core.records import InputRecord, Output, RawOutput
+from tailrace.core.names import transactional_id
+from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.comparing.state_folders import LiveFolder
@@ -38,15 +52,17 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
-from tailrace.log import TopicPartition, TopicSettings, Writer
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log import TopicSettings
 from tailrace.log.options import LogOptions
+from tailrace.processes.environment import timezones_version
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing import MemoryLog, replaying
 from tests.cast.member import Found
+from tests.cast.struck_log import StruckLog
+from tests.proof.invariants import CommitObserver
 from tests.proof.strikes import AWAY, FULL, KILL, UNKNOWN, Kill, SimulatedStore, random_settings
 from tests.soak import checks
 
@@ -54,55 +70,6 @@ _STRIKES = (KILL, KILL, UNKNOWN, AWAY, FULL)
 _STRIKES_ON_DISK = (KILL, KILL, UNKNOWN, AWAY)
 _OPERATIONS = ("take-over", "query", "append", "commit", "committed", "fetch", "store", "stored", "abort")
 _QUIET_TURNS = 20_000
-
-
-class StruckLog(EmbeddedLog):
-    """An embedded log that passes a hook at the operations that can be struck."""
-
-    def __init__(self, path: Path, on_operation: Callable[[str], None], options: LogOptions) -> None:
-        super().__init__(path, options)
-        self._on_operation = on_operation
-
-    def writer(self, transactional_id: str, /) -> Writer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # it wraps the other
-        self._on_operation("take-over")
-        return StruckWriter(super().writer(transactional_id), self._on_operation)
-
-    def end_offset(self, topic: str, partition: int, /) -> int:
-        self._on_operation("query")
-        return super().end_offset(topic, partition)
-
-
-class StruckWriter:
-    """A writer of that log."""
-
-    shared, lost = None, False
-
-    def __init__(self, writer: Writer, on_operation: Callable[[str], None]) -> None:
-        self.transactional_id = writer.transactional_id
-        self.inner = writer
-        self._on_operation = on_operation
-
-    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
-        self._on_operation("append")
-        self.inner.append(outputs, partition)
-
-    def commit(
-        self,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        group: str = "",
-        watermarks: Mapping[str, int | None] | None = None,
-        /,
-    ) -> Mapping[TopicPartition, int]:
-        self._on_operation("commit")
-        ends = self.inner.commit(offsets, group, watermarks)
-        self._on_operation("committed")
-        return ends
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 class World:
@@ -115,12 +82,16 @@ class World:
         inputs: Sequence[Output],
         folder: Path | None,
         flaky: Callable[[bool], None] = lambda _: None,
+        *,
+        duplicates: bool = False,
     ) -> None:
         self.plan = plan
         self.random = Random(f"run {seed}")
         self.folder = folder
         self.trace: list[str] = []
-        self.faults = 0
+        self.faults = Counter[str]()
+        self.tick_ms = 10
+        """How far the clock moves in a turn without faults: the merge may wait for a while."""
         self.moved = False
         self.now_ms = 1_000_000
         self.start: Start | None = None
@@ -134,7 +105,10 @@ class World:
         self._sleeping: list[Worker] = []
         self._states = self._owners = 0
         self._memory = StateMemory(8 << 20)
+        self._duplicates, self._disturbed = duplicates, False
+        self._copies: dict[tuple[int, int], SimulatedStore] = {}
         self._prepare()
+        self.observer = CommitObserver(plan, self.log) if folder is None else None
 
     def new_log(self, name: str) -> Any:
         """An empty log beside the others."""
@@ -161,6 +135,7 @@ class World:
         try:
             for _ in range(steps):
                 self._step()
+                self.look()
         finally:
             self._drop_all()
 
@@ -183,10 +158,15 @@ class World:
             checks.check_numbers(self.log, self.plan)
         if self.folder is None:
             stores = [self._open(self._states, number) for number in range(self.plan.partitions)]
-            return replaying.replay(self.plan, self.log, stores, TaskSettings())
+            return replaying.replay(self.plan, self.log, stores, TaskSettings(timezones=timezones_version()))
         self.log.verify()
         with closing(LiveFolder(self.state, self.plan)) as live:
-            report = replay(self.plan, self.log, ReplayOptions(compare=True), live=live.states)
+            report = replay(
+                self.plan,
+                self.log,
+                ReplayOptions(compare=True, settings=TaskSettings(timezones=timezones_version())),
+                live=live.states,
+            )
             assert not live.notes, live.notes
         assert not report.differences.count, report.differences.shown
         assert {"outputs", "the changelog", f"the state in {self.state / self.plan.app}"} <= set(
@@ -195,14 +175,29 @@ class World:
         return report
 
     def lose_state(self) -> None:
-        """Another machine."""
+        """Another machine: nothing on its disk."""
         self._states += 1
+
+    def become(self, plan: Plan) -> None:
+        """Go on as another app on this log."""
+        self.plan, self.moved = plan, True
+        prepare_log(self.log, plan, create_declared=True)
 
     def move(self, log: Any, plan: Plan) -> None:
         """Go on with another log; the former is closed."""
         self.log.close()
         self.log, self.plan, self.moved = log, plan, True
         self.lose_state()
+
+    def look(self) -> None:
+        """In memory, check what must hold after every step."""
+        if self.observer is None:
+            return
+        strike, self._armed = self._armed, None
+        self.observer.look()
+        for (_, number), store in [*self._stores.items()]:
+            self.observer.look_at_store(number, store)
+        self._armed = strike
 
     def rows(self) -> dict[bytes, bytes]:
         """What the changelogs of all tasks come to together."""
@@ -213,18 +208,27 @@ class World:
         assert len(dict(found)) == len(found), "a row is in two tasks"
         return dict(found)
 
-    def outputs(self, app: tr.App, topics: Iterable[str]) -> Found:
+    def outputs(self, app: App, topics: Iterable[str]) -> Found:
         """What is in these topics and that of dead letters: decoded, of a table the last values, of dead letters reason and key."""
         found = Found()
         for name in (*topics, self.plan.dead_letters_topic):
             if name not in self.log.topics():
                 continue
-            count = self.log.partitions(name)
-            some = [(number, one) for number in range(count) for one in scan(self.log, name, number)]
+            found.update(decoded(app, name, self.written(name)))
             if name in app.topics:
-                assert all(one.key is None or partition_of(one.key, count) == number for number, one in some)
-            found.update(decoded(app, name, [one for _, one in some]))
+                count = self.log.partitions(name)
+                for number in range(count):
+                    keys = (one.key for one in scan(self.log, name, number))
+                    assert all(key is None or partition_of(key, count) == number for key in keys)
         return found
+
+    def written(self, topic: str) -> list[Output]:
+        """The records of a topic, by partition."""
+        return [
+            Output(topic, one.key, one.value, one.timestamp_ms, one.headers)
+            for number in range(self.log.partitions(topic))
+            for one in scan(self.log, topic, number)
+        ]
 
     def close(self) -> None:
         """Let go of everything."""
@@ -234,8 +238,13 @@ class World:
     def _drop_all(self) -> None:
         self._armed = None
         for worker in (self._worker, *self._sleeping):
-            drop(worker)
+            self._drop(worker)
         self._worker, self._sleeping = None, []
+
+    def _drop(self, worker: Worker | None) -> None:
+        """It is dead: what it has opened is left as it is, if others can still have it."""
+        if self.folder is not None:
+            drop(worker)
 
     @property
     def state(self) -> Path:
@@ -253,25 +262,50 @@ class World:
             self._note("sleeps, and another takes over")
             self._sleeping.append(self._worker)
             self._worker, self._states = None, self._states + 1
-            self.faults += 1
+            self.faults["zombie"] += 1
         elif chance < 0.2 and self._sleeping:
             self._wake(self._sleeping.pop())
         elif chance < 0.28 and self._worker is not None:
             self._note("is handed over")
             worker, self._worker = self._worker, None
             self._guarded(worker, worker.leave)
+            self.faults["rebalance"] += 1
             if random.random() < 0.5:
-                self._note("state is lost")
-                self.lose_state()
-                self.faults += 1
-        elif chance < 0.34:
-            self._note("is cleaned")
-            if self.folder is None:
-                self.log.compact(self.plan.changelog_topic, drop_deletions=False)
-            else:
-                self.log.clean()
+                self._lose_some()
+        elif chance < 0.36:
+            self._disturb()
         else:
             self._work()
+        if self.folder is None and random.random() < 0.2:
+            self._copies = {place: store.copy() for place, store in self._stores.items()}
+
+    def _lose_some(self) -> None:
+        """The state of the last owner is gone, or in memory is what it was a while ago."""
+        self.faults["lost store"] += 1
+        self._note("state is lost")
+        old = {place: store.copy() for place, store in self._copies.items() if place[0] == self._states}
+        if old and self.random.random() < 0.7:
+            self._note("in part")
+            self._stores.update(old)
+        else:
+            self.lose_state()
+
+    def _disturb(self) -> None:
+        """What a log does by itself."""
+        kind = self.random.choice(("compaction", "expired transaction", "log restart"))
+        if self.folder is not None:
+            kind = "cleaning"
+            self.log.clean()
+        elif kind == "compaction":
+            self.log.compact(self.plan.changelog_topic, drop_deletions=False)
+        elif kind == "expired transaction":
+            self._disturbed = True
+            self.log.expire(transactional_id(self.plan.app, self.random.randrange(self.plan.partitions)))
+        else:
+            self._disturbed = True
+            self.log.crash()
+        self.faults[kind] += 1
+        self._note(kind)
 
     def _work(self) -> None:
         random = self.random
@@ -293,25 +327,35 @@ class World:
     def _guarded(self, worker: Worker, act: Callable[[], object]) -> None:
         """What ends a worker, ends it: nothing is committed on the way out."""
         try:
-            act()
-        except (Kill, HandlerError, BadRecordError, LogUnavailableError, StateUnavailableError) as error:
+            with repeatable():
+                act()
+        except (
+            Kill,
+            HandlerError,
+            BadRecordError,
+            LogUnavailableError,
+            StateUnavailableError,
+            FencedError,
+        ) as error:
+            if isinstance(error, FencedError) and not self._disturbed:
+                raise
             self._note(f"ended by {type(error).__name__}")
             self._armed = None
-            drop(worker)
+            self._drop(worker)
             self._worker = None
 
     def _wake(self, worker: Worker) -> None:
         """One that slept goes on. It may have been replaced meanwhile, and then can do nothing."""
         self._note("one that slept wakes")
         try:
-            worker.turn()
-            worker.leave()
+            with repeatable():
+                worker.turn()
+                worker.leave()
         except (FencedError, HandlerError, BadRecordError) as error:
             self._note(f"and ends: {type(error).__name__}")
-        drop(worker)
-        if self._worker is not None:
-            return
-        self._states += 1
+        self._drop(worker)
+        if self._worker is None:
+            self._states += 1
 
     def _settle(self, count: int, *, ends: bool) -> None:
         self._armed = None
@@ -319,41 +363,54 @@ class World:
         self._drop_all()
         self._note("runs to its end")
         worker = self._worker = self._new(bounded=True)
-        worker.start()
-        for _ in range(_QUIET_TURNS):
-            self.now_ms += 10  # the merge may wait for a while
-            worker.turn()
-            if worker.quiet:
-                if not ends or worker.phase == last_phase(worker.plan):
-                    break
-                worker.advance()
-        else:
-            raise AssertionError("it never comes to rest")
-        worker.leave()
+        with repeatable():
+            worker.start()
+            for _ in range(_QUIET_TURNS):
+                self.now_ms += self.tick_ms
+                worker.turn()
+                if worker.quiet:
+                    if not ends or worker.phase == last_phase(worker.plan):
+                        break
+                    worker.advance()
+            else:
+                raise AssertionError("it never comes to rest")
+            worker.leave()
+        self.look()
+        if self.observer is not None:
+            self.observer.look_for_gaps()
 
     def _feed(self, count: int) -> None:
         some, self._inputs = self._inputs[:count], self._inputs[count:]
+        if self._duplicates:
+            twice = [one for one in some if self.random.random() < 0.05]
+            self.faults["duplicate"] += len(twice)
+            some = [*some, *twice]
         if some:
             self.log.append_all(some)
 
     def _new(self, *, bounded: bool = False) -> Worker:
-        random = self.random
         self._owners += 1
-        settings = WorkerSettings(
-            slice_records=random.choice((1, 3, 50, 10_000)),
-            retry_ms=1,
-            retry_most_ms=1,
-            partition=replace(random_settings(random), bounded=bounded),
+        self._disturbed = False
+        settings = self.drawn_settings()
+        partition = replace(
+            settings.partition,
+            bounded=bounded,
+            task=replace(settings.partition.task, timezones=timezones_version()),
         )
         return Worker(
             self.plan,
             self.log,
             range(self.plan.partitions),
             partial(self._open, self._states),
-            settings=replace(settings, bounded=bounded),
+            settings=replace(settings, bounded=bounded, retry_ms=1, retry_most_ms=1, partition=partition),
             hooks=WorkerHooks(check_owned=partial(self._check_owned, self._owners), begin=self._begin),
             clock=lambda: self.now_ms,
         )
+
+    def drawn_settings(self) -> WorkerSettings:
+        """Those of the next worker."""
+        slices = self.random.choice((1, 3, 50, 10_000))
+        return WorkerSettings(slice_records=slices, partition=random_settings(self.random))
 
     def _open(self, state: int, number: int) -> Store:
         if self.folder is None:
@@ -379,7 +436,7 @@ class World:
             nonlocal left
             left -= name in at
             if left == 0:
-                self.faults += 1
+                self.faults[strike.name] += 1
                 self._armed = None
                 self._note(f"{strike.name} at {name}")
                 raise strike.error()
@@ -394,7 +451,12 @@ class World:
         self.trace.append(what)
 
 
-def decoded(app: tr.App, topic: str, records: Iterable[InputRecord | Output]) -> Found:
+def repeatable() -> AbstractContextManager[object]:
+    """The seeds of new tasks and the nonces of their commits are the same in each run."""
+    return mock.patch.object(os, "urandom", lambda count: b"." * count)
+
+
+def decoded(app: App, topic: str, records: Iterable[Output]) -> Found:
     """Records of a topic as the oracles of the cast say them."""
     if topic not in app.topics:
         return Found((topic, (dict(one.headers)["tailrace-reason"], one.key)) for one in records)

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from shutil import rmtree
 from typing import Any
 
-import msgspec
 import pytest
 
 import tailrace as tr
@@ -21,15 +19,12 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
-from tailrace.core.records import Output
 from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import _Reshaping, reshape
 from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import scan
-from tailrace.history.replay.replaying import replay
-from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import StoredLog
@@ -106,42 +101,6 @@ def rest(life: Life) -> list[int]:
         positions = tape.decode_cut(cut).positions if cut else {}
         found += [log.end_offset(one.name, number) - positions.get(one.name, 0) for one in life.plan.inputs]
     return found
-
-
-@pytest.mark.one_seed_in(20)
-def test_an_app_that_was_reshaped_there_and_back_does_what_one_does_that_always_had_these_partitions(
-    seeds: range, tmp_path: Path
-) -> None:
-    waited = under_way = 0
-    for seed in seeds:
-        random, folder = Random(seed), tmp_path / str(seed)
-        shape, other = random.sample(range(1, 7), 2)
-        events = drawn(random, 0, 160)
-        parts = [random.randrange(60), random.randrange(70, 150)]
-        life = Life(folder, shape)
-        for start, stop, to in ((0, parts[0], other), (parts[0] + 10, parts[1], shape)):
-            life.log.append_all(outputs(events[start:stop]))
-            life.run(turns=random.choice((1, 3, 1 << 30)))
-            life.log.append_all(outputs(events[stop : stop + 10]))
-            some = range(random.randrange(1, life.plan.partitions + 1))
-            life.run(some, turns=random.choice((0, 1, 2, 1 << 30)))
-            cuts = [AppHistory(life.plan, life.log).committed(one).cut for one in range(life.plan.partitions)]
-            if not any(cuts):
-                life.run()
-            waited += any(cut and tape.decode_cut(cut).ordered for cut in cuts)
-            under_way += any(rest(life))
-            life.reshape(to)
-        life.log.append_all(outputs(events[parts[1] + 10 :]))
-        life.run(to_the_end=True)
-        always = Life(folder / "always", shape)
-        always.log.append_all(outputs(events))
-        always.run(to_the_end=True)
-        assert found(life.log) == expected(events) == found(always.log), seed
-        assert life.rows() == always.rows(), seed
-        replay(life.plan, life.log, ReplayOptions())
-        rmtree(folder)
-    assert waited
-    assert under_way
 
 
 @pytest.fixture
@@ -321,89 +280,3 @@ def test_a_broadcast_topic_is_refused(tmp_path: Path) -> None:
     life.run()
     with pytest.raises(SnapshotMismatchError, match="is broadcast: each task has a table of it"):
         life.reshape(3)
-
-
-class Bought(msgspec.Struct, frozen=True):
-    order: str
-    customer: tr.Key[str]
-    at: tr.EventTime[int]
-
-
-class Rate(msgspec.Struct, frozen=True):
-    customer: tr.Key[str]
-    rate: int
-
-
-class Sum(msgspec.Struct, frozen=True):
-    group: tr.Key[str]
-    amount: int
-
-
-def chained(partitions: int) -> tr.App:
-    """An app with a table, an input that is keyed again, and a topic that it writes and reads."""
-    app = tr.App("depot", partitions=partitions)
-    bought = app.topic("bought", Bought, out_of_order="40ms", repartition=True)
-    rates = app.table("rates", Rate)
-    sums = app.topic("sums", Sum)
-
-    @app.actor
-    class Customer(tr.Actor, order="arrival"):
-        rate: int = 1
-        count: int = 0
-
-        @tr.process(rates)
-        def rated(self, event: Rate, ctx: tr.Context[str]) -> None:
-            self.rate = event.rate
-
-        @tr.on_delete(rates)
-        def unrated(self, ctx: tr.Context[str]) -> None:
-            self.rate = 1
-
-        @tr.process(bought)
-        def buys(self, event: Bought, ctx: tr.Context[str]) -> None:
-            self.count += 1
-            ctx.emit(sums, Sum(f"g{event.at % 5}", len(event.order)))
-
-    @app.actor
-    class Group(tr.Actor):
-        total: int = 0
-
-        @tr.process(sums)
-        def add(self, event: Sum, ctx: tr.Context[str]) -> None:
-            self.total += event.amount
-
-    return app
-
-
-@pytest.mark.one_seed_in(60)
-def test_tables_topics_keyed_again_and_topics_of_the_app_itself_go_along(
-    seeds: range, tmp_path: Path
-) -> None:
-    left = 0
-    for seed in seeds:
-        random, folder = Random(seed), tmp_path / str(seed)
-        shape, other = random.sample(range(1, 6), 2)
-        some: list[Output] = []
-        for at in range(120):
-            who = random.choice("abcdefgh")
-            rate = msgspec.json.encode(Rate(who, at)) if random.random() < 0.8 else None
-            if random.random() < 0.3:
-                some.append(Output("rates", who.encode(), rate, 4 * at))
-            else:
-                value = msgspec.json.encode(Bought(f"o{at}", who, 4 * at + random.randrange(30)))
-                some.append(Output("bought", random.choice((f"o{at}".encode(), None)), value, 4 * at))
-        life, always = Life(folder, shape, chained), Life(folder / "always", other, chained)
-        life.log.append_all(some[:50])
-        life.run()
-        life.log.append_all(some[50:80])
-        life.run(range(1), turns=random.choice((1, 2, 1 << 30)))
-        left += sum(rest(life))
-        life.reshape(other)
-        life.log.append_all(some[80:])
-        life.run(to_the_end=True)
-        always.log.append_all(some)
-        always.run(to_the_end=True)
-        assert life.rows() == always.rows(), seed
-        replay(life.plan, life.log, ReplayOptions())
-        rmtree(folder)
-    assert left

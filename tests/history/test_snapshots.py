@@ -145,44 +145,6 @@ def test_of_an_app_that_never_committed_there_is_none(world) -> None:
 # --- starting from one
 
 
-def test_in_place_an_empty_state_is_filled_and_the_changelog_does_the_rest(world) -> None:
-    world.live()
-    world.take()
-    world.live(first=ROUNDS)
-    expected, cuts = world.rows(), [world.cut(number) for number in range(4)]
-    world.stores.clear()
-    before = world.log.ends(["tally.tape"])
-    world.run(start=world.start())
-    assert world.rows() == expected
-    assert [world.cut(number) for number in range(4)] == cuts
-    assert world.log.ends(["tally.tape"]).offsets == before.offsets  # nothing was committed for it
-
-
-@pytest.mark.parametrize("under_way", [False, True])
-def test_beside_it_under_another_name_it_comes_to_the_same_state(world, under_way) -> None:
-    """With the timers that were pending, and with the messages that were under way."""
-    world.live()
-    if under_way:
-        world.log.append_all(ticks(KEYS, 1, ROUNDS))
-        world.run(numbers=range(1))  # what it sends to the others stays in their inboxes
-    made = world.take()
-    waiting = sum(len(list(world.snapshots().open().messages(number))) for number in range(4))
-    assert (waiting > 0) is under_way
-    other = world.app.renamed("other").plan()
-    world.run(other, start=world.start())
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
-    world.run(to_the_end=True)
-    world.run(other, to_the_end=True)
-    assert world.rows("other") == world.rows()
-    for number in range(4):
-        mine, its = world.cut(number, "other"), world.cut(number)
-        assert mine.base == made.id
-        assert mine.lineage == its.lineage
-        assert mine.watermark == its.watermark
-        assert mine.positions["ticks"] == its.positions["ticks"]
-        assert mine.totals == its.totals
-
-
 def test_it_begins_so_once_and_goes_on_from_its_own_state_after_that(world) -> None:
     world.live()
     world.take()
@@ -332,23 +294,6 @@ def compared(world: World, plan: Plan) -> ReplayReport:
         return [LiveState("the store", store, decode_store_cut(data).core, indexed=True)]
 
     return replay(plan, world.log, ReplayOptions(compare=True, any_environment=True), live=live)
-
-
-def test_a_replay_of_what_was_started_from_a_snapshot_begins_with_it_and_is_equal(world) -> None:
-    world.live()
-    world.log.append_all(ticks(KEYS, 1, ROUNDS))
-    world.run(numbers=range(1))
-    made = world.take()
-    other = world.app.renamed("other").plan()
-    world.run(other, start=world.start())
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
-    world.run(other, to_the_end=True)
-    found = compared(world, other)
-    assert [str(one) for one in found.differences.shown] == []
-    assert any(made.id in note for note in found.notes)
-    assert found.rows == sum(map(len, world.rows("other")))
-    assert found.records > 0
-    assert {"the store", "the changelog", "outputs"} <= set(found.compared)
 
 
 def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:

@@ -22,8 +22,8 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness
 from tests.cli.commands import done
 from tests.library import everything
+from tests.library.everything import APP
 from tests.library.joining import A, B
-from tests.library.test_everything import APP
 
 Sent = list[tuple[str, int]]
 """Key and event time."""

@@ -31,7 +31,7 @@ from tailrace.state import MemoryStore
 from tests.cli.commands import done
 from tests.kafka.processes import Members, come_and_go
 from tests.library import everything
-from tests.library.test_everything import APP, found
+from tests.library.everything import APP, found
 from tests.runtime.bounded_run import check_history, read_all
 from tests.runtime.processes import wait_until
 

@@ -16,7 +16,9 @@ import msgspec
 import tailrace as tr
 from tailrace import agg, windows
 from tailrace.core.records import Output
+from tailrace.log import Log
 from tests.docs import program_oracles as oracle
+from tests.runtime.bounded_run import read_all
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -110,6 +112,7 @@ class Case(msgspec.Struct, tr.Keyed[str], frozen=True):
     user: str | None
 
 
+APP = "tests.library.everything:app"
 app = tr.App("everything", partitions=PARTITIONS)
 readings = app.topic("readings", Reading, out_of_order=DISORDER_MS)
 sales = app.topic("sales", Sale, out_of_order=DISORDER_MS)
@@ -307,3 +310,8 @@ def _cases(sent: dict[str, list[Any]]) -> list[Case]:
 
 def _case(ad: str, case: dict[int, Any]) -> Case:
     return Case(ad, case[0].campaign if 0 in case else None, case[1].user if 1 in case else None)
+
+
+def found(log: Log) -> dict[str, list[Any]]:
+    """What the topics hold, sorted."""
+    return {one.name: sorted(read_all(log, one.name, one.type), key=repr) for one in OUTPUTS}

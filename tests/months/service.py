@@ -22,7 +22,8 @@ from tailrace.core.errors import TailraceError
 from tailrace.log.options import LogOptions
 from tailrace.runtime import host
 from tailrace.runtime.worker import Worker
-from tests.cast.world import StruckLog, drop
+from tests.cast.struck_log import StruckLog
+from tests.cast.world import drop
 from tests.cli.commands import Ended
 from tests.cli.commands import run as command
 from tests.months import reading

@@ -1,6 +1,6 @@
 """One small run, struck once at every point at which it can be struck.
 
-The simulator tries random faults; this tries all. A run without faults counts the operations of the log and
+The world tries random faults; this tries all. A run without faults counts the operations of the log and
 the store, in their order. Then the run is repeated for every operation, every fault that can strike there,
 and every recovery: the next owner has the same store, or none. The worst zombie is included, too: an owner
 that is suspended at this point, between two of its own operations, and resumes after another has taken over
@@ -14,11 +14,16 @@ from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import FencedError, LogUnavailableError, StateUnavailableError
 from tailrace.core.records import Headers, Output
-from tailrace.runtime.lifecycle import State
 from tailrace.runtime.slices import PartitionSettings
-from tests.proof.simulator import Simulator
+from tailrace.runtime.worker import WorkerSettings
+from tests.cast.world import World, repeatable
+from tests.proof.apps import Variant, build
+from tests.proof.operations import Event
+from tests.proof.programs import Op, Program
+from tests.proof.seeds import START_MS
 from tests.proof.strikes import STRIKES, Kill, Strike
 
 Aftermath = Literal["same store", "no store"]
@@ -43,7 +48,7 @@ class Struck(NamedTuple):
 
     point: Point | None
     outputs: Visible
-    rows: list[dict[bytes, bytes]]
+    rows: dict[bytes, bytes]
 
 
 def unharmed(plan: Plan, inputs: Sequence[Output], settings: PartitionSettings, slice_size: int) -> Struck:
@@ -77,33 +82,35 @@ def every_point(
                     raise
 
 
-class _Run(Simulator):
-    """One owner per partition, in turn, until there is nothing to do; names are noted as they come."""
+class _Run(World):
+    """One worker after another, until there is nothing to do; the names of operations are noted as they come."""
 
     def __init__(
         self, plan: Plan, inputs: Sequence[Output], settings: PartitionSettings, slice_size: int
     ) -> None:
         self.names: list[str] = []
-        self._count_names = False
-        super().__init__(plan, 0, inputs, settings=lambda _: settings)
-        self.feed_all()
-        self._slice_size = slice_size
-        self._count_names = True
+        self._settings = WorkerSettings(slice_records=slice_size, partition=settings)
+        super().__init__(plan, 0, inputs, None)
+        self.tick_ms = 0
+        self._feed(len(inputs))
+        self.names.clear()
 
-    def on_operation(self, name: str) -> None:
-        """Note the operation's name before a fault may strike."""
-        if self._count_names:
-            self.names.append(name)
-        super().on_operation(name)
+    def drawn_settings(self) -> WorkerSettings:
+        """All workers have the same."""
+        return self._settings
+
+    def _pass(self, name: str) -> None:
+        self.names.append(name)
+        super()._pass(name)
 
     def work(self) -> None:
         """What a worker without trouble does: slices and commits."""
-        for number in range(self.plan.partitions):
-            owner = self.owned(number)
-            while owner.partition.poll(self._slice_size):
+        worker = self._new()
+        with repeatable():
+            worker.start()
+            while worker.turn():
                 pass
-            if owner.partition.state is State.RUNNING:
-                owner.partition.commit()
+            worker.leave()
 
     def struck_at(self, point: Point) -> None:
         """Work until struck; then the next owner works."""
@@ -113,16 +120,20 @@ class _Run(Simulator):
             nonlocal left
             left -= 1
             if left < 0:
-                self.armed = None
+                self._armed = None
                 if point.strike is not SLEEP:
                     raise point.strike.error()
                 self._next(point)
 
-        self.armed = struck
-        expected: tuple[type[BaseException], ...] = (Kill, LogUnavailableError, StateUnavailableError)
-        with suppress(*expected, *((FencedError,) if point.strike is SLEEP else ())):
+        self._armed = struck
+        with suppress(
+            Kill,
+            LogUnavailableError,
+            StateUnavailableError,
+            *((FencedError,) if point.strike is SLEEP else ()),
+        ):
             self.work()
-        self.armed = None
+        self._armed = None
         if point.strike is not SLEEP:
             self._next(point)
         self.look()
@@ -130,19 +141,57 @@ class _Run(Simulator):
     def _next(self, point: Point) -> None:
         """Another owner takes over and does all there is to do."""
         self.look()
-        self.forget_owners()
         if point.aftermath == "no store":
-            self.stores.clear()  # one that sleeps keeps its own
+            self.lose_state()  # one that sleeps keeps its own
         self.work()
         self.look()
 
     def finished(self, point: Point | None) -> Struck:
         """Everything to its end, and what is visible then."""
-        self.armed = None
-        self.settle()
-        self.validate()
+        self.rest()
+        self.replay()
+        assert self.observer is not None
         outputs = [
             [(topic, r.key, r.value, r.timestamp_ms, r.headers) for topic, r in of_task]
             for of_task in self.observer.outputs
         ]
-        return Struck(point, outputs, self.state())
+        return Struck(point, outputs, self.rows())
+
+
+# --- a small run
+
+TINY = PartitionSettings(
+    commit_interval_ms=0,
+    commit_records=2,
+    task=TaskSettings(firing_budget=1, timers_in_memory=2, cache_bytes=0),
+)
+
+
+EMIT, NOTE = Op("emit", 3), Op("note")
+
+
+PROGRAMS: tuple[Program, ...] = (
+    (Op("timer", 2, 500, (EMIT, Op("append", 1))), Op("put", 1, 5), EMIT),
+    (
+        Op("timer", 0, 3, (NOTE,)),
+        Op("timer", 3, 3, (EMIT, Op("past-timer", 2, 1, (EMIT,)))),
+        Op("box-put", 1),
+    ),
+    (Op("fail"),),
+    (Op("brief", 1, 3), Op("queue", 2), NOTE, Op("send", 2, 1, (EMIT,)), Op("clock-timer", 2, 3, (EMIT,))),
+    (Op("clear"), EMIT),
+    (Op("fade", 1), Op("send", 4, 2, (EMIT, Op("send-self")))),
+)
+
+
+def small_inputs(variant: Variant) -> tuple[Plan, list[Output]]:
+    """A few records that set timers, change entries, fail, emit and, where the app knows them, send messages."""
+    model = build(variant)
+    topic = model.topics[0]
+    inputs: list[Output] = []
+    for number, program in enumerate(PROGRAMS):
+        if not variant.messages:
+            program = tuple(op for op in program if op.kind not in ("send", "clock-timer"))
+        event = Event(("k", "kk", "last")[number % 3], START_MS + 300 * number, program)
+        inputs.append(Output(topic.name, topic.encode_key(event), topic.encode(event), event.at))
+    return model.app.plan(), inputs

@@ -114,13 +114,7 @@ def _kill(child: ForkProcess) -> None:
 
 def _preload() -> None:
     """Import what the framework and the tests import, and forget their own modules: a child imports these itself."""
-    for name in (
-        "hypothesis",
-        "pytest_timeout",
-        "xdist.plugin",
-        "tailrace.cli.main",
-        "tests.proof.simulator",
-    ):
+    for name in ("hypothesis", "pytest_timeout", "xdist.plugin", "tailrace.cli.main", "tests.cast.world"):
         import_module(name)
     assert {**import_module("tailrace.cli.main").tailrace.commands}  # loads them all
     for name in [one for one in sys.modules if one.partition(".")[0] in _OWN]:

@@ -1,6 +1,6 @@
 """Workers that die, sleep, come back, lose their disks and are told nothing: what is committed obeys the laws.
 
-The simulator checks them after every step and replays everything in the end.
+The world checks them after every step and replays everything in the end.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ import pytest
 
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.runtime.slices import PartitionSettings
+from tests.cast.world import World
 from tests.proof.apps import Variant
-from tests.proof.every_point import every_point, unharmed
-from tests.proof.simulations import TINY, simulated, small_inputs
+from tests.proof.every_point import TINY, every_point, small_inputs, unharmed
+from tests.proof.seeds import shuffled, told
 
 
 @pytest.mark.one_seed_in(5)  # one takes 50 ms
 def test_no_fault_breaks_a_law(seeds: range) -> None:
     for seed in seeds:
-        simulated(seed)
+        one = shuffled(seed)
+        world = World(one.model.app.plan(), seed, one.inputs, None, one.flaky, duplicates=True)
+        with told(seed, world.trace):
+            world.run(30)
 
 
 SETTINGS = {

@@ -7,18 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.core.records import InputRecord, Output
-from tailrace.history.reading.stretches import scan
+from tailrace.core.records import Output
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.output_files import MANIFEST, OutputsManifest
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import lived, referring
-from tests.history.rebuilding.lived import TALLY, done, request
-
-SHOPS = "tests.history.rebuilding.shops:app"
+from tests.history.rebuilding.lived import done, request
 
 
 @pytest.fixture
@@ -26,44 +21,6 @@ def tally(tmp_path: Path) -> Path:
     for first in range(3):
         lived.serve_tallies(tmp_path, 20, 1, first_round=first)
     return tmp_path
-
-
-def emitted(folder: Path) -> dict[tuple[str, bytes], InputRecord]:
-    """What is in the topics of the app, by topic and origin, without offsets."""
-    plan = find_app(TALLY).plan()
-    log = EmbeddedLog(folder / "log", create=False)
-    try:
-        found: dict[tuple[str, bytes], InputRecord] = {}
-        for topic in [*plan.outputs, plan.dead_letters_topic, plan.inbox_topic or ""]:
-            for number in range(log.partitions(topic)):
-                for one in scan(log, topic, number):
-                    if not one.headers:
-                        continue  # an input
-                    origin = topic, one.headers[-1][1]
-                    assert origin not in found, "an output is there twice"
-                    found[origin] = one._replace(offset=0)
-        return found
-    finally:
-        log.close()
-
-
-def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path) -> None:
-    report, snapshot = done(tally, outputs=f"parquet:{tally / 'out'}")
-    folder = tally / "out" / "tally" / snapshot.manifest.id
-    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputsManifest)
-    assert {one.name for one in folder.iterdir()} == {MANIFEST, *(one.name for one in manifest.files)}
-    found: dict[tuple[str, bytes], InputRecord] = {}
-    for file in manifest.files:
-        table = parquet.read_table(folder / file.name)
-        assert table["number"].to_pylist() == list(range(file.rows))
-        for row in table.set_column(5, "timestamp", table["timestamp"].cast("int64")).to_pylist():
-            headers = tuple((one["key"], one["value"]) for one in row["headers"])
-            assert headers[-1][1] == f"tally/{file.partition}/{row['number']}".encode()
-            found[row["topic"], headers[-1][1]] = InputRecord(
-                0, row["timestamp"], row["key"], row["value"], headers
-            )
-    assert found == emitted(tally)
-    assert report.written == report.outputs == len(found) > 150
 
 
 def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the_service(

@@ -37,19 +37,3 @@ def test_from_a_snapshot_of_some_keys_no_rebuild_of_others_goes_on(tmp_path: Pat
         same = Snapshots(asked, part.manifest.app).open()
         assert same.manifest.keys == ("shop-1", "shop-4")
         assert [one.rows for one in rebuilt(same)] == [one.rows for one in rebuilt(part)]
-
-
-@pytest.mark.parametrize("order", ["tape", "canonical"])
-def test_some_keys_from_a_whole_snapshot_are_these_keys_alone(tmp_path: Path, order: str) -> None:
-    lived.append(tmp_path, shops.sales(100), {"sales": 2})
-    lived.live_on(tmp_path, SHOPS)
-    _, whole = done(tmp_path, SHOPS, order=order)
-    keys = ("shop-1", "shop-4")
-    _, part = done(tmp_path, SHOPS, keys=keys, order=order)
-    again = request(
-        tmp_path, SHOPS, keys=keys, base=str(tmp_path / "snapshots"), base_id=whole.manifest.id, order=order
-    )
-    report = rebuild(again, LocalEngine(1))
-    found = Snapshots(str(tmp_path / "snapshots"), part.manifest.app).open(report.snapshot)
-    assert [one.rows for one in rebuilt(found)] == [one.rows for one in rebuilt(part)]
-    assert sum(len(one.rows) for one in rebuilt(whole)) > sum(len(one.rows) for one in rebuilt(part))

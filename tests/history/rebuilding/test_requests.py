@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
@@ -68,18 +67,6 @@ def refused(folder: Path, error: type[Exception], said: str, app: str = SHOPS, *
 # --- from where, up to where, which keys ---
 
 
-def test_from_a_snapshot_on_it_comes_to_the_same(own: Path) -> None:
-    _, base = done(own, SHOPS)
-    fill(own, 2, first=3)
-    asked = str(own / "snapshots")
-    plan = find_app(SHOPS).plan()
-    report, snapshot = done(own, SHOPS, base=asked, base_id=base.manifest.id)
-    assert rebuilt(snapshot) == live(own, plan)
-    assert report.base == base.manifest.id
-    assert report.replayed == 200
-    assert report.events == 500
-
-
 def test_up_to_an_offset_it_holds_what_came_before(sold: Path) -> None:
     until = {"sales": {0: 60, 1: 70}}
     report, snapshot = done(sold, SHOPS, until=Limits(until))
@@ -94,20 +81,6 @@ def test_up_to_a_time_no_record_of_a_later_watermark_is_in_it(sold: Path) -> Non
     _, snapshot = done(sold, SHOPS, until=Limits(watermark_ms=2_000))
     marks = [tape.decode_cut(one.cut).watermark for one in snapshot.manifest.tasks]
     assert all(2_000 <= mark < 2_300 for mark in marks)
-
-
-def test_some_keys_have_the_state_that_they_have_among_all(sold: Path) -> None:
-    report, snapshot = done(sold, SHOPS, keys=("shop-1", "shop-4"))
-    wanted = [
-        (row, value)
-        for one in live(sold, find_app(SHOPS).plan())
-        for row, value in one.rows
-        if rows.read_state_row(row).key in (b"shop-1", b"shop-4")
-    ]
-    assert [pair for one in rebuilt(snapshot) for pair in one.rows] == wanted
-    assert report.keys == 2
-    assert "it holds the keys shop-1, shop-4 only" in snapshot.manifest.notes
-    assert all(one.changelog_position is None for one in snapshot.manifest.tasks)
 
 
 def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.state.snapshots import Place, Snapshot
 from tests.cast.webs import Piece, Result, oracle, records
-from tests.history.rebuilding import lived, rekeyed
+from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.random_rounds import drawn
 from tests.proof.seeds import each
@@ -300,21 +300,3 @@ def test_what_a_round_sends_for_later_is_read_in_its_turn(
             fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
             made[parts.key.decode()] = fields["times"]
     assert made == wanted
-
-
-def test_a_join_over_a_rekeyed_topic_runs_in_two_rounds_and_is_right(tmp_path: Path) -> None:
-    ordered, settled = rekeyed.history(1)
-    topics: dict[str, int] = dict.fromkeys(("checkouts", "placed", "payments", "paid"), 3)
-    lived.append(tmp_path, rekeyed.outputs(ordered, settled), topics)
-    options: dict[str, Any] = {
-        "as_of_ms": settled[-1].at + FAR_MS,
-        "outputs": f"parquet:{tmp_path / 'outputs'}",
-    }
-    report, here = done(tmp_path, "tests.history.rebuilding.rekeyed:app", **options)
-    assert "in 2 rounds along the graph" in str(report.notes)
-    made = [
-        msgspec.json.decode(one.value or b"", type=rekeyed.Paid)
-        for one in lived.outputs(tmp_path / "outputs", here, "paid")
-    ]
-    assert len(made) == len(ordered)
-    assert {(one.order, one.user, one.amount) for one in made} == rekeyed.oracle(ordered, settled)

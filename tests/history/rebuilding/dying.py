@@ -1,4 +1,4 @@
-"""Drivers of a rebuild that die: ``python -m tests.spark.proof.dying REQUEST``, with numbers on stdin, line by line.
+"""Drivers of a rebuild that die: ``python -m tests.history.rebuilding.dying REQUEST``, with numbers on stdin, line by line.
 
 For each a process goes on with the rebuild that the file describes, and is killed at that line of what settles, keeps and
 publishes. It answers "killed", or how many lines there were.
