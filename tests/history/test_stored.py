@@ -21,9 +21,8 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness
 from tests.cli.commands import done
-from tests.library import everything
-from tests.library.everything import APP
-from tests.library.joining import A, B
+from tests.library.random_programs import program, records
+from tests.library.test_joins import A, B
 
 Sent = list[tuple[str, int]]
 """Key and event time."""
@@ -209,17 +208,17 @@ def test_expiries_are_no_timers_and_actors_of_users_have_nothing_open() -> None:
 
 
 def test_the_command_sums_over_tasks_in_text_and_has_each_in_json(tmp_path: Path, quiet_logs: None) -> None:
-    place = tmp_path / "log"
+    place, made, app = tmp_path / "log", program(7), "tests.library.random_programs:app_7"
     with closing(EmbeddedLog(place)) as log:
-        prepare_log(log, everything.app.plan(), create_declared=True)
-        before = done("status", APP, "--log", place, "--stored").out
+        prepare_log(log, made.app.plan(), create_declared=True)
+        before = done("status", app, "--log", place, "--stored").out
         assert "stored: 0 keys, 0 rows, 0 bytes, 0 timers" in before
-        log.append_all(everything.records(everything.history(7, 300)))
-    done("run", APP, "--log", place, "--state", tmp_path / "state", "--until-end")
+        log.append_all(records(made.events(300)))
+    done("run", app, "--log", place, "--state", tmp_path / "state", "--until-end")
     report = msgspec.json.decode(
-        done("status", APP, "--log", place, "--stored", "--json").out, type=AppReport
+        done("status", app, "--log", place, "--stored", "--json").out, type=AppReport
     )
-    text = " ".join(done("status", APP, "--log", place, "--stored").out.split())
+    text = " ".join(done("status", app, "--log", place, "--stored").out.split())
     for number, one in enumerate(report.tasks[0].operators):
         some = [found for task in report.tasks if (found := task.operators[number].stored) is not None]
         assert bool(some) == (one.kind == "actor")
@@ -232,7 +231,7 @@ def test_the_command_sums_over_tasks_in_text_and_has_each_in_json(tmp_path: Path
             sums += f"{sum(found.bytes for found in some):,} bytes, {sum(found.timers for found in some):,} timers"
             assert f"actor {one.name} {sums}{'; open: ' if now_open else ''}{now_open}" in text
     assert "; open: windows" in text
-    assert "stored:" not in done("status", APP, "--log", place).out
+    assert "stored:" not in done("status", app, "--log", place).out
 
 
 def test_an_inner_join_keeps_an_event_at_most_twice_as_long_as_it_is_needed(seeds: range) -> None:

@@ -6,6 +6,7 @@ The chain: readings get another key, are counted by minutes, and the minutes are
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -30,8 +31,9 @@ from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tests.cli.commands import done
 from tests.kafka.processes import Members, come_and_go
-from tests.library import everything
-from tests.library.everything import APP, found
+from tests.library.random_programs import program
+from tests.library.random_programs import records as records_of
+from tests.library.test_random_programs import app_of, check_outputs, outputs
 from tests.runtime.bounded_run import check_history, read_all
 from tests.runtime.processes import wait_until
 
@@ -310,19 +312,20 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
 def test_operators_of_all_kinds_are_exact_with_members_that_come_and_go(
     kafka_url: str, tmp_path: Path
 ) -> None:
-    plan, events = everything.app.plan(), everything.history(5, 3_000)
+    made, app = program(7), app_of(7)
+    plan, events = made.app.plan(), made.events(1_500)
 
     def counted() -> list[Stored]:
-        told = done("status", APP, "--log", kafka_url, "--stored", "--json").out
+        told = done("status", app, "--log", kafka_url, "--stored", "--json").out
         report = msgspec.json.decode(told, type=AppReport)
         return [one.stored for task in report.tasks for one in task.operators if one.stored is not None]
 
     with closing(KafkaLog(kafka_url)) as log, closing(Members(kafka_url, tmp_path)) as members:
-        one, two, three = events[:1_500], events[1_500:2_200], events[2_200:]
-        parts = everything.records(one), everything.records(two), everything.records(three)
-        state = come_and_go(members, log, APP, plan, parts, lambda: any(found(log).values()))
+        one, two, three = events[:700], events[700:1_100], events[1_100:]
+        parts = records_of(one), records_of(two), records_of(three)
+        state = come_and_go(members, log, app, plan, parts, lambda: bool(outputs(log, made).given))
         assert any(one.open for one in counted())
-        done("run", APP, "--log", kafka_url, "--state", state, "--end-of-input")
-        assert found(log) == everything.expected(events)
-        check_history(log, plan)
-        assert not any(one.keys or any(one.open.values()) for one in counted())
+        done("run", app, "--log", kafka_url, "--state", state, "--end-of-input")
+        check_outputs(log, made, made.expected(events))
+        assert json.loads(done("replay", app, "--log", kafka_url, "--json").out)["differences"] == 0
+        assert not any(number for one in counted() for what, number in one.open.items() if what == "windows")

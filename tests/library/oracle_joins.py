@@ -6,7 +6,7 @@ order of arrival. A result is ``(time, left, right)`` for the pairs, in the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 
@@ -22,22 +22,6 @@ class Arrival(NamedTuple):
 Result: TypeAlias = tuple[Any, ...]
 Merged: TypeAlias = Callable[[list[list[Arrival]]], list[Result]]
 """The results of a key, of the events of each input."""
-
-
-def in_time(
-    events: Iterable[tuple[Any, int, Any]], out_of_order: int, rank: int
-) -> tuple[dict[Any, list[Arrival]], list[Any]]:
-    """Of ``(key, time, event)`` in the order of one partition: the arrivals by key, and the late events."""
-    watermark = -(2**62)
-    found: dict[Any, list[Arrival]] = {}
-    late: list[Any] = []
-    for place, (key, time, event) in enumerate(events):
-        if time <= watermark:
-            late.append(event)
-        else:
-            found.setdefault(key, []).append(Arrival(time, rank, place, event))
-        watermark = max(watermark, time - out_of_order - 1)
-    return found, late
 
 
 def _turn(one: Arrival) -> tuple[int, int, int]:

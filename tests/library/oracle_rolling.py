@@ -56,12 +56,6 @@ class Deduped(msgspec.Struct):
     duplicates: int
     late: list[Event]
 
-    def remembered(self, key: str, hold_ms: int, watermark: int) -> list[tuple[int, str]]:
-        """The sightings of a key that may still tell a duplicate."""
-        return sorted(
-            (one.at, one.id) for one in self.passed if one.key == key and one.at + hold_ms > watermark
-        )
-
 
 def deduped(handled: Iterator[Turn], within_ms: int, lateness_ms: int) -> Deduped:
     found = Deduped([], 0, [])

@@ -249,7 +249,7 @@ class Program:
         topics = [self.topics[name] for name in self.taken]
         rows = self.rows.values() if any(one.looks_up for one in self.nodes) else ()
         found: list[tuple[Any, Any]] = [(self.table, one) for one in rows]
-        now, disorder = BEGIN_MS, random.choice((0, 40, 300))
+        now, disorder = random.choice((BEGIN_MS, BEGIN_MS, -500)), random.choice((0, 40, 300))
         for n in range(count):
             now += 9 * HOUR_MS if n % 70 == 69 else random.choice((0, 1, 1, 3, 10, random.randrange(200)))
             behind = random.randrange(disorder + 1) if random.random() < 0.9 else random.randrange(800)

@@ -1,10 +1,9 @@
-"""``app.dedupe``: equal to the oracle over the whole history, over crashes, in every schedule; and its state is freed in time."""
+"""``app.dedupe``: its ids and times, its state, what is refused. What it passes on is a law of the random programs."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import Enum
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -14,125 +13,12 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import DefinitionError, HandlerError
 from tailrace.graph import graph_of
-from tailrace.testing import COMMIT, CRASH, REBALANCE, RELOAD, Harness
-from tests.library.oracle_rolling import Deduped, Event, actor_of, deduped, turns
-
-FAULTS = COMMIT, CRASH, RELOAD, REBALANCE
-
-
-class Program(msgspec.Struct, frozen=True):
-    """A dedupe with random options, and what happens to it."""
-
-    seed: int
-    out_of_order: int
-    within: int
-    lateness: int
-    order: Any
-    route: bool
-    history: list[Event]
-
-    def app(self) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Event, str], tr.Topic[Event, str]]:
-        app = tr.App("once", partitions=1)
-        events = app.topic("events", Event, key_type=str, out_of_order=self.out_of_order)
-        unique = app.topic("unique", Event, key_type=str)
-        late = app.topic("late", Event, key_type=str)
-        first = app.dedupe(
-            "first",
-            events,
-            within=self.within,
-            lateness=self.lateness,
-            late=late if self.route else None,
-            order=self.order,
-        )
-
-        @app.process(first)
-        def publish(event: Event, ctx: tr.Context[str]) -> None:
-            ctx.emit(unique, event)
-
-        return app, events, unique, late
-
-
-def program(seed: int) -> Program:
-    random = Random(seed)
-    out_of_order, spread = random.choice((0, 5, 60)), random.choice((0, 10, 100))
-    ids, keys = [f"i{n}" for n in range(random.choice((2, 5, 200)))], random.choice(("a", "ab"))
-    history = [
-        Event(random.choice(keys), max(0, n * random.choice((1, 1, 3)) - random.randrange(spread + 1)), random.choice(ids))
-        for n in range(random.choice((30, 150, 300)))
-    ]  # fmt: skip
-    return Program(
-        seed,
-        out_of_order,
-        random.choice((3, 20, 150)),
-        random.choice((0, 0, 7, 50, 300)),
-        random.choice((None, "arrival", "event-time")),
-        random.random() < 0.5,
-        history,
-    )
-
-
-def expected_of(one: Program, count: int) -> Deduped:
-    """What the oracle says of the first events."""
-    handled = turns(one.history[:count], one.out_of_order, ordered=one.order == "event-time")
-    return deduped(handled, one.within, one.lateness)
-
-
-@pytest.mark.one_seed_in(4)
-def test_what_is_passed_on_is_what_the_oracle_says_whatever_strikes_it(seeds: range) -> None:
-    for seed in seeds:
-        one = program(seed)
-        random = Random(seed)
-        app, events, unique, late = one.app()
-        expected = expected_of(one, len(one.history))
-        with Harness(
-            app,
-            checked=seed % 2 == 0,
-            reload=seed % 8 == 0,
-            slice_size=random.choice((1, 7, 1000)),
-            commit_every=random.choice((None, 1, 10)),
-        ) as h:
-            for start in range(0, len(one.history), 60):
-                items: list[Any] = []
-                for event in one.history[start : start + 60]:
-                    items += (
-                        [(events, event)]
-                        if random.random() < 0.9
-                        else [(events, event), random.choice(FAULTS)]
-                    )
-                h.run(items)
-                check_state(h, one, expected_of(one, start + 60))
-            h.end_of_input()
-            assert h.emitted(unique) == expected.passed, seed
-            assert h.emitted(late) == (expected.late if one.route else []), seed
-            assert h.dropped == (0 if one.route else len(expected.late)), seed
-            assert h.metrics.get("first.duplicates", 0) == expected.duplicates, seed
-            assert h.keys(actor_of(app, "first")) == [], "all is freed"
-            h.replay()
-            if seed % 40 == 0:
-                assert h.explore(schedules=8, idleness=False).equal
-
-
-def check_state(h: Harness, one: Program, expected: Deduped) -> None:
-    """At any time, the sightings that are stored are those that may still tell a duplicate."""
-    if one.order == "event-time":
-        return  # some of what is expected still waits
-    actor: Any = h.plan.actors[0].cls
-    watermark = h.watermark(actor=actor)
-    for key in "ab":
-        state: Any = h.state(actor, key)
-        held = expected.remembered(key, one.within + one.lateness, watermark)
-        found = [] if state is None else sorted([*state.sightings, *state.more_by_time.keys()])
-        assert found == held, one.seed
-        assert h.timers(actor, key) == (
-            {("event", "free"): held[0][0] + one.within + one.lateness} if held else {}
-        )
-        if state is not None:
-            assert len(list(state.more_by_time.keys())) == state.more
-            assert sum(len(times) for times in state.more_by_id.values()) == state.more
+from tailrace.testing import Harness
+from tests.library.oracle_rolling import Event, actor_of
 
 
 def test_an_id_may_come_again_after_within_and_not_before() -> None:
-    app, events, unique, _ = Program(0, 0, 20, 0, None, False, []).app()
+    app, events, unique, _ = once(within=20)
     with Harness(app) as h:
         h.send(events, *(Event("a", at, "x") for at in (100, 110, 120, 121, 141, 142)))
         assert [one.at for one in h.emitted(unique)] == [100, 121, 142], (
@@ -142,7 +28,7 @@ def test_an_id_may_come_again_after_within_and_not_before() -> None:
 
 
 def test_a_late_event_is_passed_on_only_if_its_id_cannot_be_forgotten() -> None:
-    app, events, unique, late = Program(0, 0, 20, 30, None, True, []).app()
+    app, events, unique, late = once(within=20, lateness=30)
     with Harness(app) as h:
         h.send(events, Event("a", 100, "x"), Event("a", 140, "y"))
         h.send(events, Event("a", 111, "x"), Event("a", 110, "z"), Event("a", 109, "w"))
@@ -150,6 +36,35 @@ def test_a_late_event_is_passed_on_only_if_its_id_cannot_be_forgotten() -> None:
         assert h.emitted(late) == [Event("a", 109, "w")]
         assert h.metrics["first.duplicates"] == 1
         assert h.dropped == 0
+
+
+def once(*, within: int, lateness: int = 0) -> tuple[tr.App, Any, Any, Any]:
+    app = tr.App("once", partitions=1)
+    events, unique, late = (app.topic(name, Event, key_type=str) for name in ("events", "unique", "late"))
+
+    @app.process(app.dedupe("first", events, within=within, lateness=lateness, late=late))
+    def publish(event: Event, ctx: tr.Context[str]) -> None:
+        ctx.emit(unique, event)
+
+    return app, events, unique, late
+
+
+def test_a_sighting_is_freed_when_it_can_tell_no_more_duplicate() -> None:
+    app, events, _, _ = once(within=20, lateness=30)
+    actor = actor_of(app, "first")
+    with Harness(app) as h:
+        h.send(events, *(Event("a", 100 + n // 10, f"i{n}") for n in range(200)))
+        h.advance_watermark(149)
+        state: Any = h.state(actor, "a")
+        assert len(state.sightings) + len(list(state.more_by_time.keys())) == 200
+        assert state.more == sum(len(times) for times in state.more_by_id.values()) > 0
+        assert h.timers(actor, "a") == {("event", "free"): 150}
+        h.advance_watermark(159)
+        state = h.state(actor, "a")
+        assert len(state.sightings) + len(list(state.more_by_time.keys())) == 100
+        assert h.timers(actor, "a") == {("event", "free"): 160}
+        h.advance_watermark(169)
+        assert h.keys(actor) == []
 
 
 class Colour(Enum):

@@ -32,7 +32,7 @@ def check_state(made: Program, h: Harness) -> None:
             assert h.keys(actor) == [], (node.name, h.state(actor, h.keys(actor)[0]))
 
 
-@pytest.mark.one_seed_in(50)
+@pytest.mark.one_seed_in(5)
 def test_in_the_harness_under_faults_and_schedules(seeds: range) -> None:
     for seed in seeds:
         check_in_harness(seed)
@@ -56,7 +56,9 @@ def check_in_harness(seed: int) -> None:
             assert h.dropped == wanted.dropped
             check_state(made, h)
             h.replay()
-        if not any(one.looks_up for one in made.nodes):  # what is found depends on when the table is read
+        if seed % 50 == 0 and not any(
+            one.looks_up for one in made.nodes
+        ):  # what is found depends on when the table is read
             with Harness(made.app) as h:
                 history = [*events, *made.ending()]
                 assert h.explore(history, schedules=4, idleness=False, unordered=made.outputs).equal

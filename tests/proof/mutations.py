@@ -33,12 +33,12 @@ _CLOCKS = "tests/runtime/test_clocks.py"
 _CONTRACT = "tests/log/embedded/test_contract.py"
 _ENDS = "tests/log/test_consistent_ends.py -k within_the_cut"
 _EVENT_TIME = "tests/proof/test_event_time.py"
-_JOIN = "tests/library/test_joins.py -k interval"
 _LAWS = "tests/proof/test_laws.py"
 _OFFSETS = "tests/runtime/test_restore.py -k TestOffsets"
 _ORACLE = "tests/oracle/test_oracle.py -k whatever"
 _ORDERED = "tests/core/test_ordered.py"
 _OTHER = "tests/runtime/test_other_histories.py tests/core/test_commit_identity.py"
+_PROGRAMS = "tests/library/test_random_programs.py -k harness"
 _REPLAY = "tests/proof/test_replay.py"
 _SHARED = "tests/runtime/test_shared_transaction.py"
 _SIMULATION = "tests/proof/test_simulation.py"
@@ -161,10 +161,10 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.watermarks:Watermarks.published_ms", "if held:", "if False:", _EVENT_TIME
         ),
         "sessions-that-do-not-merge": Mutation(
-            "library.panes:_Sessions.near", "return found if", "return found[:1] if", "tests/library/test_windows.py"
+            "library.panes:_Sessions.near", "return found if", "return found[:1] if", _PROGRAMS
         ),
         "pairs-given-twice": Mutation(
-            "library.sides:Side.add", "newer = times = ()", "pass", _JOIN
+            "library.sides:Side.add", "newer = times = ()", "pass", _PROGRAMS
         ),
     },
     # The results of ordered actors are a function of the set of their events.
