@@ -250,8 +250,10 @@ class Program:
         rows = self.rows.values() if any(one.looks_up for one in self.nodes) else ()
         found: list[tuple[Any, Any]] = [(self.table, one) for one in rows]
         now, disorder = random.choice((BEGIN_MS, BEGIN_MS, -500)), random.choice((0, 40, 300))
+        dense = random.random() < 0.5  # then many are as far apart as a bound allows, and not more
         for n in range(count):
-            now += 9 * HOUR_MS if n % 70 == 69 else random.choice((0, 1, 1, 3, 10, random.randrange(200)))
+            steps = (0, 1, 1, 2) if dense else (0, 1, 1, 3, 10, random.randrange(200))
+            now += 9 * HOUR_MS if n % 70 == 69 else random.choice(steps)
             behind = random.randrange(disorder + 1) if random.random() < 0.9 else random.randrange(800)
             amount = random.choice((0.1, 1e16, -1e16, 3.0, random.random(), -random.random()))
             key = random.choice(KEYS[: 1 if n % 3 else 4])

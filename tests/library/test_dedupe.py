@@ -27,6 +27,13 @@ def test_an_id_may_come_again_after_within_and_not_before() -> None:
         assert h.metrics["first.duplicates"] == 3
 
 
+def test_an_event_from_before_the_one_that_was_passed_on_is_a_duplicate_up_to_within() -> None:
+    app, events, unique, _ = once(within=20, lateness=100)
+    with Harness(app) as h:
+        h.send(events, *(Event("a", at, "x") for at in (100, 80, 79)))
+        assert [one.at for one in h.emitted(unique)] == [100, 79]
+
+
 def test_a_late_event_is_passed_on_only_if_its_id_cannot_be_forgotten() -> None:
     app, events, unique, late = once(within=20, lateness=30)
     with Harness(app) as h:
