@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
+from tests.soak.processes import wait_until
 
 import tailrace as tr
 from tailrace.core.engine import tape
@@ -34,8 +35,7 @@ from tests.kafka.processes import Members, come_and_go
 from tests.library.random_programs import program
 from tests.library.random_programs import records as records_of
 from tests.library.test_random_programs import app_of, check_outputs, outputs
-from tests.runtime.bounded_run import check_history, read_all
-from tests.runtime.processes import wait_until
+from tests.runtime.bounded_run import read_all
 
 MINUTE_MS = 60_000
 SPAN_MS = 10 * MINUTE_MS

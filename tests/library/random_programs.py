@@ -167,7 +167,8 @@ def given(name: str, key: str, at: int, event: Any) -> Given:
 class Program:
     """A drawn app with its events and expected outputs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, alone: Any = None) -> None:
+        """``alone``: the only operator that is drawn."""
         from tests.library import random_operators as draw
 
         self.random = Random(f"program {seed}")
@@ -193,8 +194,12 @@ class Program:
         """The operators, each after those that it takes."""
         self.feeds: dict[str, Node] = {}
         """By the name of a topic inside of the app, what it comes from."""
-        first = self._stage(draw.OPERATORS, sources, random.choice((3, 5, 7)))
-        if outs := [one for one in first if one.in_time and one.chains]:
+        first = self._stage(
+            [alone] if alone else draw.OPERATORS, sources, 1 if alone else random.choice((3, 5, 7))
+        )
+        if alone:
+            pass
+        elif outs := [one for one in first if one.in_time and one.chains]:
             inner = self._moved(random.choice(outs), rank=len(sources))
             self._stage(draw.OPERATORS, [inner, random.choice(sources)], random.choice((1, 3)))
         for one in self.nodes:

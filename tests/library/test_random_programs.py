@@ -18,6 +18,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import COMMIT, CRASH, END, REBALANCE, RELOAD, Harness, Item
 from tests.cli.commands import done
+from tests.library.random_operators import OPERATORS
 from tests.library.random_programs import FIXED, Expected, Filled, Program, more_seeds, program, records
 from tests.runtime.bounded_run import read_all
 from tests.runtime.processes import Running, wait_until
@@ -38,8 +39,15 @@ def test_in_the_harness_under_faults_and_schedules(seeds: range) -> None:
         check_in_harness(seed)
 
 
-def check_in_harness(seed: int) -> None:
-    made, random = program(seed), Random(seed)
+@pytest.mark.one_seed_in(5)
+@pytest.mark.parametrize("operator", [*dict.fromkeys(OPERATORS)])
+def test_each_operator_alone_in_the_harness_under_faults(operator: Any, seeds: range) -> None:
+    for seed in seeds:
+        check_in_harness(seed, Program(seed, operator))
+
+
+def check_in_harness(seed: int, alone: Program | None = None) -> None:
+    made, random = alone or program(seed), Random(seed)
     events = made.events(random.choice((30, 150, 300)))
     wanted = made.expected(events)
     items = list[Item]()
@@ -56,8 +64,8 @@ def check_in_harness(seed: int) -> None:
             assert h.dropped == wanted.dropped
             check_state(made, h)
             h.replay()
-        if seed % 50 == 0 and not any(
-            one.looks_up for one in made.nodes
+        if (
+            alone is None and seed % 50 == 0 and not any(one.looks_up for one in made.nodes)
         ):  # what is found depends on when the table is read
             with Harness(made.app) as h:
                 history = [*events, *made.ending()]

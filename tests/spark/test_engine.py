@@ -28,14 +28,13 @@ from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.broadcast import app as broadcast
 from tests.history.rebuilding.lived import TaskState, append, changed, live, live_on, rebuilt, request
-from tests.library import everything, random_programs
+from tests.library import random_programs
 from tests.spark import doomed
 from tests.spark.cluster import DONE
 from tests.spark.travel import output
 
 APP = "tests.spark.doomed:app"
 RULED = "tests.broadcast.app:app"
-OPERATORS = "tests.library.everything:app"
 AIRCRAFT = "services.flights.aircraft:app"
 KEYS, ROUNDS = 24, 25
 
@@ -111,18 +110,6 @@ def test_an_ordered_actor_rebuilt_by_spark_is_the_live_state_byte_for_byte(spark
     found = rebuilt(Snapshots(asked.to.uri, "aircraft").open(report.snapshot))
     assert found == live(tmp_path, find_app(AIRCRAFT).plan())
     assert report.notes == []
-
-
-def test_windows_and_joins_are_rebuilt_by_spark_byte_for_byte(spark, tmp_path):
-    events = everything.records(everything.history(3, 800))
-    counts = {topic.name: everything.PARTITIONS for topic in everything.app.topics.values()}
-    append(tmp_path, events, counts)
-    live_on(tmp_path, OPERATORS, ends=False)
-    asked = request(tmp_path, OPERATORS)
-    report = rebuild(asked, SparkEngine(spark))
-    found = rebuilt(Snapshots(asked.to.uri, "everything").open(report.snapshot))
-    assert found == live(tmp_path, find_app(OPERATORS).plan())
-    assert sum(len(one.rows) for one in found) > 0
 
 
 @pytest.mark.parametrize("seed", [random_programs.FIXED[1], *random_programs.more_seeds()])

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tailrace.core.errors import CommitUnknownError, FencedError, OffsetGoneError, RecordTooLargeError
 from tailrace.core.records import Output
-from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
+from tailrace.log import Log, Reader, TopicPartition, TopicSettings, Writer
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter, Operation
 from tailrace.testing.memory_reader import MemoryReader
 from tests.log.contract import LogContract
@@ -58,35 +58,12 @@ def test_it_is_a_log() -> None:
 
 
 class TestVisibility:
-    def test_an_aborted_transaction_leaves_a_gap_and_nothing_else(self) -> None:
-        log = made()
-        writer = log.writer("w")
-        writer.append([record("a", b"lost")])
-        writer.abort()
-        writer.append([record("a", b"kept")])
-        ends = writer.commit()
-        assert [(one.offset, one.value) for one in log.read("a")] == [(2, b"kept")]
-        assert ends == {A0: 3}
-        assert log.end_offset("a", 0) == 4
-
     def test_without_markers_only_records_take_offsets(self) -> None:
         log = made(markers=False)
         writer = log.writer("w")
         writer.append([record("a", b"1")])
         assert writer.commit() == {A0: 1}
         assert log.end_offset("a", 0) == 1
-
-    def test_an_open_transaction_hides_what_comes_after_it(self) -> None:
-        log = made()
-        first, second, reader = log.writer("1"), log.writer("2"), log.reader({A0: 0})
-        first.append([record("a", b"1")])
-        second.append([record("a", b"2")])
-        second.commit()
-        log.append("a", None, b"3", 0)
-        hidden = reader.fetch("a", 0, 10)
-        assert hidden == Fetch([], 0, unread=False, idle=False)
-        first.commit()
-        assert values(log, "a") == [b"1", b"2", b"3"]
 
     def test_a_killed_workers_transaction_hides_until_its_id_is_taken_over_or_expires(self) -> None:
         for end in ("take over", "expire", "crash"):
@@ -102,40 +79,8 @@ class TestVisibility:
                 log.crash()
             assert values(log, "a") == [b"after"]
 
-    def test_offsets_become_visible_with_the_records(self) -> None:
-        log = made()
-        writer = log.writer("w")
-        writer.append([record("a", b"1")])
-        writer.commit({A0: 5}, "group")
-        writer.commit({A0: 9}, "other")
-        assert log.committed_offsets("group", [A0, TopicPartition("b", 0)]) == {A0: 5}
-        log.expire_offsets("group")
-        assert log.committed_offsets("group", [A0]) == {}
-        assert log.committed_offsets("other", [A0]) == {A0: 9}
-
 
 class TestFaults:
-    @pytest.mark.parametrize("struck", ["commit", "committed"])
-    def test_an_unknown_outcome_did_or_did_not_take_effect_and_taking_over_settles_it(self, struck) -> None:
-        log = made()
-        writer = log.writer("w")
-        writer.append([record("a", b"1")])
-
-        def fail(operation: Operation) -> None:
-            if operation == struck:
-                raise CommitUnknownError("lost contact")
-
-        log.on_operation = fail
-        with pytest.raises(CommitUnknownError):
-            writer.commit({A0: 1}, "g")
-        log.on_operation = lambda operation: None
-        with pytest.raises(CommitUnknownError):
-            writer.append([record("a", b"2")])
-        log.writer("w")
-        took_effect = struck == "committed"
-        assert values(log, "a") == ([b"1"] if took_effect else [])
-        assert log.committed_offsets("g", [A0]) == ({A0: 1} if took_effect else {})
-
     def test_every_operation_passes_the_hook_before_its_effect(self) -> None:
         seen: list[Operation] = []
         log = made(on_operation=seen.append)
@@ -153,26 +98,6 @@ class TestFaults:
 
 
 class TestReading:
-    def test_a_fetch_gives_at_most_what_is_asked_for_and_says_whether_there_is_more(self) -> None:
-        log = made()
-        for number in range(5):
-            log.append("a", None, b"%d" % number, 0)
-        reader = log.reader({A0: 1})
-        first = reader.fetch("a", 0, 2)
-        assert ([one.offset for one in first.records], first[1:]) == ([1, 2], (3, True, False))
-        second = reader.fetch("a", 0, 2)
-        assert ([one.offset for one in second.records], second[1:]) == ([3, 4], (5, False, True))
-
-    def test_the_position_moves_over_gaps_to_the_last_stable_offset(self) -> None:
-        log = made()
-        writer, reader = log.writer("w"), log.reader({A0: 0})
-        writer.append([record("a", b"1")])
-        writer.abort()
-        writer.append([record("a", b"2")])
-        assert reader.fetch("a", 0, 10) == Fetch([], 2, unread=False, idle=False)
-        writer.abort()
-        assert reader.fetch("a", 0, 10) == Fetch([], 4, unread=False, idle=True)
-
     def test_a_position_that_the_log_does_not_hold_is_never_moved_in_silence(self) -> None:
         log = made()
         for _ in range(3):
@@ -183,15 +108,6 @@ class TestReading:
             with pytest.raises(OffsetGoneError):
                 log.reader({A0: position}).fetch("a", 0, 1)
         assert [one.offset for one in log.reader({A0: 2}).fetch("a", 0, 9).records] == [2]
-
-    def test_waiting_ends_when_there_is_something_or_the_time_is_over(self) -> None:
-        log = made()
-        reader = log.reader({A0: 0})
-        assert not reader.wait(0.01)
-        log.append("a", None, b"v", 0)
-        assert reader.wait(10)
-        reader.forget("a", 0)
-        assert not reader.wait(0)
 
 
 class TestTopics:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.records import Headers, InputRecord, Output
-from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import blocks
-from tailrace.log.interface import TopicPartition
-from tailrace.log.routing import Router
 
 names = st.sampled_from(["tailrace-origin", "a", ""])
 header = st.tuples(names, st.binary(max_size=5))
@@ -37,31 +32,3 @@ def test_a_block_gives_back_what_was_put_in(
         found += some
     assert found == [InputRecord(base + at, time_ms, key, value, each) for at, each in enumerate(headers)]
     assert blocks.decode(blocks.encode_records(found)[0], base) == found
-
-
-def outputs_of(seed: int) -> list[Output]:
-    draw = Random(seed)
-    keys = [None, b"", *(b"k%d" % number for number in range(20))]
-    return [
-        Output(draw.choice(["one", "three", "four"]), draw.choice(keys), bytes(draw.randrange(9)), at)
-        for at in range(draw.randrange(60))
-    ]
-
-
-COUNTS = {"one": 1, "three": 3, "four": 4}
-
-
-def test_each_record_goes_to_the_partition_of_its_key_in_order(seeds: range) -> None:
-    router = Router(COUNTS.__getitem__, 100)
-    for seed in seeds[:100]:
-        outputs = outputs_of(seed)
-        expected: dict[TopicPartition, list[Output]] = {}
-        for output in outputs:
-            number = partition_of(output.key or b"", COUNTS[output.topic])
-            expected.setdefault(TopicPartition(output.topic, number), []).append(output)
-        assert router.split(iter(outputs), None) == expected, seed
-
-
-def test_a_partition_that_is_given_takes_all() -> None:
-    outputs = [Output("four", b"k%d" % number, None, 0) for number in range(9)]
-    assert Router(COUNTS.__getitem__, 100).split(outputs, 2) == {TopicPartition("four", 2): outputs}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,8 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.embedded.lock import FileLock
-from tailrace.log.embedded.rows import Block
 from tailrace.log.options import LogOptions
-from tests.log.embedded.inside import before, checkpoint, view
+from tests.log.embedded.inside import before, checkpoint
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000
@@ -32,11 +29,6 @@ def everything(log: EmbeddedLog, place: TopicPartition = T0) -> list[InputRecord
     while (fetched := reader.fetch(*place, 7)).records:
         found += fetched.records
     return found
-
-
-def blocks(log: EmbeddedLog, topic: str = "t") -> list[Block]:
-    with closing(view(log.path)) as seen, seen.moment() as rows:
-        return list(rows.blocks(rows.place(topic, 0)))
 
 
 def filled(
@@ -248,24 +240,6 @@ class TestChangedRetention:
 
 
 class TestBlocks:
-    def test_small_blocks_become_full_ones_and_full_ones_stay_as_they_are(self, tmp_path) -> None:
-        log = EmbeddedLog(tmp_path)
-        log.create_topic("t", TopicSettings(1, compacted=True))
-        log.append_all([Output("t", b"full %d" % number, b"v", 0) for number in range(4096)])
-        for number in range(600):
-            log.append("t", b"small %d" % (number % 300), b"v", 0)
-        first = blocks(log)[0]
-        log.clean()
-        found = blocks(log)
-        assert found[0] == first
-        assert [one.last - one.base for one in found[2:]] == [0] * 300, (
-            "what is behind all that goes is left alone"
-        )
-        assert [one.first for one in found[1:]] == [one.end for one in found[:-1]]
-        assert (found[0].first, found[-1].end) == (0, 4696)
-        assert [one.offset for one in everything(log)] == [*range(4096), *range(4396, 4696)]
-        log.verify()
-
     def test_a_block_without_records_is_passed_over(self, tmp_path) -> None:
         log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, compacted=True))
@@ -281,17 +255,6 @@ class TestBlocks:
         assert log.offset_at("t", 0, 1) == 6000
         assert [one.offset for one in reader.fetch("t", 0, 10).records] == [6000]
         log.clean()
-        log.verify()
-
-    def test_a_cleaning_is_many_short_transactions(self, tmp_path) -> None:
-        log, commits = EmbeddedLog(tmp_path), list[float]()
-        log.create_topic("t", TopicSettings(1, compacted=True))
-        for number in range(40):
-            log.append_all([Output("t", b"%d" % at, b"%0100d" % number, 0) for at in range(3000)])
-        with before("COMMIT", lambda: commits.append(time.process_time())):
-            log.clean()
-        assert len(commits) >= 4
-        assert max(after - one for one, after in pairwise(commits)) < 0.5
         log.verify()
 
 

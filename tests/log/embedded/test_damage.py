@@ -6,23 +6,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import apsw
 import pytest
 
-from tailrace.core.errors import (
-    CorruptLogError,
-    ForeignLogError,
-    FormatError,
-    LogUnavailableError,
-    TailraceError,
-)
-from tailrace.log import TopicSettings
+from tailrace.core.errors import CorruptLogError, ForeignLogError, FormatError, LogUnavailableError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded import database as database_
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
-from tailrace.log.embedded.lock import LOCK, AppendLock
+from tailrace.log.embedded.lock import LOCK
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -35,37 +26,11 @@ from tests.log.embedded.damaged import (
     read,
     whole,
 )
-from tests.log.embedded.inside import checkpoint, view
+from tests.log.embedded.inside import view
 
 
 class TestRows:
     """SQLite has no checksums of its own: whatever changes in a row, or with it, is found before it is used."""
-
-    CHANGES = {
-        "the records of a block": "UPDATE blocks SET data = zeroblob(length) WHERE id = (SELECT max(id) FROM blocks)",
-        "a block's offsets": "UPDATE blocks SET last = last + 1",
-        "a block is missing": "DELETE FROM blocks WHERE id = (SELECT min(id) FROM blocks)",
-        "the last block is missing": "DELETE FROM blocks WHERE id = (SELECT max(id) FROM blocks)",
-        "a publication": "UPDATE publications SET watermark_ms = 77",
-        "a committed offset": "UPDATE offsets SET next_offset = 1",
-        "a committed offset is missing": "DELETE FROM offsets",
-        "an epoch is missing": "DELETE FROM writers",
-        "an end": "UPDATE partitions SET end_offset = end_offset + 1",
-        "the settings of a topic": "UPDATE topics SET compacted = 1",
-        "a topic is missing": "DELETE FROM topics WHERE name = 'a'",
-        "the state": "UPDATE log SET commits = 1000000",
-        "a table is missing": "DROP TABLE publications",
-        "a row of another type": "UPDATE blocks SET max_ms = 'soon'",
-    }
-
-    @pytest.mark.parametrize("change", CHANGES)
-    def test_a_change_is_found(self, tmp_path, change) -> None:
-        on_disk(tmp_path)
-        changed(tmp_path, self.CHANGES[change])
-        with pytest.raises(CorruptLogError) as raised:
-            EmbeddedLog(tmp_path).verify()
-        assert str(tmp_path / DATABASE) in str(raised.value)
-        assert "load the data into a new log" in str(raised.value)
 
     def test_an_older_row_of_a_small_table_is_found(self, tmp_path) -> None:
         """A page that was not written has an older row, which has its checksum."""
@@ -115,57 +80,6 @@ class TestRows:
 
 
 class TestBytes:
-    def harmed(self, folder: Path, expected: list[bytes]) -> str:
-        """What becomes of a log with this damage. It is detected, or it has harmed nothing."""
-        try:
-            log = EmbeddedLog(folder)
-        except TailraceError as error:
-            return type(error).__name__
-        try:
-            log.verify()
-            seen = read(log)
-        except TailraceError as error:
-            return type(error).__name__
-        finally:
-            log.close()
-        assert seen == expected
-        return "harmless"
-
-    @pytest.mark.one_seed_in(2)
-    def test_no_flipped_bit_or_lost_sector_goes_unseen(self, tmp_path, seeds) -> None:
-        path = on_disk(tmp_path / "made", 40)
-        good, found = path.read_bytes(), list[str]()
-        expected = whole(40)
-        for seed in seeds:
-            dice = Random(seed)
-            folder = tmp_path / str(seed)
-            shutil.copytree(tmp_path / "made", folder)
-            data = bytearray(good)
-            at = dice.randrange(len(data))
-            match seed % 3:
-                case 0:
-                    data[at] ^= 1 << dice.randrange(8)
-                case 1:
-                    data[at : at + 512] = bytes(len(data[at : at + 512]))
-                case _:
-                    del data[at:]
-            (folder / DATABASE).write_bytes(data)
-            (folder / WAL).unlink()  # or it would be used in place of the pages
-            found.append(self.harmed(folder, expected))
-            shutil.rmtree(folder)
-        assert len(found) < 5 or "CorruptLogError" in found
-
-    def test_a_damaged_wal_takes_no_commit_away_in_silence(self, tmp_path) -> None:
-        made(tmp_path / "made", 5).close()
-        wal = (tmp_path / "made" / WAL).read_bytes()
-        found: set[str] = set()
-        for at in range(0, len(wal), 5_001):
-            folder = tmp_path / str(at)
-            shutil.copytree(tmp_path / "made", folder)
-            (folder / WAL).write_bytes(wal[:at] + bytes([wal[at] ^ 8]) + wal[at + 1 :])
-            found.add(self.harmed(folder, whole(5)))
-        assert found == {"CorruptLogError"}
-
     @pytest.mark.parametrize("harm", [os.unlink, lambda path: Path(path).write_bytes(b"")])
     def test_a_wal_that_was_deleted_is_missed(self, tmp_path, harm) -> None:
         made(tmp_path).close()
@@ -193,35 +107,6 @@ class TestBytes:
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced") as raised:
                 reader.version()
             assert "start them again" in raised.value.hint
-
-    def test_a_reader_of_a_copy_reads_on_when_another_process_writes_to_it(self, tmp_path) -> None:
-        made(tmp_path / "made").copy_to(tmp_path / "copy")
-        reader = view(tmp_path / "copy")
-        reader.version()
-        EmbeddedLog(tmp_path / "copy").append("a", b"k", b"v", 0)
-        with reader.moment() as rows:
-            assert rows.ends("a") == [3]
-
-    def test_what_was_not_committed_is_no_part_of_the_log(self, tmp_path) -> None:
-        """Any length of the WAL that a killed process or a lost power may leave: whole commits, without a gap."""
-        made(tmp_path / "made", 3).close()
-        wal = (tmp_path / "made" / WAL).read_bytes()
-        lengths: set[int] = set()
-        for length in range(1, len(wal), 4_093):
-            folder = tmp_path / str(length)
-            shutil.copytree(tmp_path / "made", folder)
-            (folder / WAL).write_bytes(wal[:length])
-            (folder / LOCK).unlink()
-            log = EmbeddedLog(folder)
-            if "b" in log.topics():
-                seen = read(log)
-                assert seen == whole(len(seen) // 2)
-                lengths.add(len(seen) // 2)
-            log.create_topic("more", TopicSettings(1))
-            log.append("more", b"k", b"v", 0)
-            log.verify()
-            log.close()
-        assert {0, 1, 2} <= lengths
 
 
 class TestBeforeSQLite:
@@ -280,50 +165,6 @@ class TestBeforeSQLite:
         assert log.end_offset("a", 0) == 3
         log.append("a", b"k", b"v", 0)
         log.verify()
-
-    def test_a_copy_of_a_stopped_log_with_an_empty_wal_is_the_log_also_without_the_note(
-        self, tmp_path
-    ) -> None:
-        made(tmp_path / "made").copy_to(tmp_path / "stopped")
-        log = EmbeddedLog(tmp_path / "stopped")
-        checkpoint(tmp_path / "stopped")
-        log.close()
-        (tmp_path / "copy").mkdir()
-        for name in (DATABASE, WAL):
-            shutil.copy(tmp_path / "stopped" / name, tmp_path / "copy")
-        assert (tmp_path / "copy" / WAL).stat().st_size == 0
-        assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == b"\2\2"
-        log = EmbeddedLog(tmp_path / "copy")
-        assert read(log) == whole(2)
-        log.append("a", b"k", b"v", 0)
-        log.verify()
-
-    def test_a_note_that_cannot_be_synced_is_an_outage(self, tmp_path, monkeypatch) -> None:
-        log = EmbeddedLog(tmp_path)
-
-        def fail(_: int) -> None:
-            raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", fail)
-            with pytest.raises(LogUnavailableError, match="disk is full"):
-                log.create_topic("a", TopicSettings(1))
-        log.create_topic("a", TopicSettings(1))
-        log.verify()
-
-    def test_a_kill_while_a_log_is_put_into_wal_mode_leaves_a_log(self, tmp_path) -> None:
-        """The header is in WAL mode, and there is no WAL yet."""
-        made(tmp_path / "made").copy_to(tmp_path / "copy")
-        connection, lock = apsw.Connection(str(tmp_path / "copy" / DATABASE)), AppendLock(tmp_path / "copy")
-        with lock.held():
-            database_.as_wal(connection, lock)
-        connection.close()
-        for name in (WAL, SHARED_MEMORY):
-            (tmp_path / "copy" / name).unlink(missing_ok=True)
-        assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == b"\2\2"
-        again = EmbeddedLog(tmp_path / "copy")
-        again.append("a", b"k", b"v", 0)
-        assert read(again)[:2] == whole(2)[:2]
 
 
 class TestFolders:

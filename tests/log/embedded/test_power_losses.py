@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from tailrace.core.errors import CorruptLogError, LogUnavailableError
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import WAL
-from tailrace.log.embedded.lock import LOCK
 from tailrace.log.options import LogOptions
 from tests.log.embedded.damaged import cut_off, made, read, whole
 from tests.log.embedded.inside import another_boot, note
@@ -58,36 +56,6 @@ class TestAfterAPowerLoss:
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path / "cut")
 
-    def test_the_note_does_not_claim_what_was_committed_while_it_was_synced(
-        self, tmp_path, monkeypatch
-    ) -> None:
-        log = made(tmp_path, fsync_interval_s=1_000)
-        other, before = EmbeddedLog(tmp_path), note(log.path).commits
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fdatasync", lambda _: [one.append("a", b"k", b"v", 0) for one in (log, other)])
-            log.sync()
-        assert note(log.path)[1:3] == (before + 2, before)
-        with monkeypatch.context() as patch:
-            self.failing(patch)
-            with pytest.raises(LogUnavailableError):
-                log.sync()
-        assert note(log.path).synced == before
-
-    def failing(self, patch: pytest.MonkeyPatch) -> None:
-        def fail(_: int) -> None:
-            raise OSError(5, "Input/output error")
-
-        patch.setattr(os, "fdatasync", fail)
-
-    def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
-        made(tmp_path).close()
-        data = bytearray((tmp_path / LOCK).read_bytes())
-        data[-6] ^= 1
-        (tmp_path / LOCK).write_bytes(data)
-        log = EmbeddedLog(tmp_path)
-        assert read(log) == whole(2)
-        log.append("a", b"k", b"v", 0)
-
 
 class TestSyncs:
     """A failed sync proves that bytes are lost, and a later sync that succeeds does not prove the contrary."""
@@ -130,24 +98,6 @@ class TestSyncs:
         assert not synced.is_set()
         slow.close()
         assert synced.is_set()
-
-    def test_what_fails_after_a_commit_does_not_make_it_look_failed(
-        self, tmp_path, monkeypatch, caplog
-    ) -> None:
-        made(tmp_path).close()
-        log = EmbeddedLog(tmp_path)
-        with monkeypatch.context() as patch:
-
-            def fail(*_: Any) -> None:
-                raise RuntimeError("it fails")
-
-            patch.setattr(threading.Thread, "start", fail)  # of the thread that syncs
-            assert log.append("a", b"k", b"v", 0) == 2
-            assert log.append("a", b"k", b"v", 0) == 3
-        assert "which counts: it fails" in caplog.text
-        log.append("a", b"k", b"v", 0)
-        log.close()
-        assert len(read(EmbeddedLog(tmp_path))) == 7
 
     def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
         log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))

@@ -14,7 +14,7 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, lock
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.options import LogOptions
 from tests.log.embedded.inside import before, checkpoint
@@ -184,25 +184,6 @@ def test_a_child_that_was_forked_during_a_commit_does_not_hold_the_lock(tmp_path
         finally:
             os.kill(child, signal.SIGKILL)
     log.verify()
-
-
-def test_a_child_that_leaves_the_block_of_its_parents_lock_changes_no_file(tmp_path) -> None:
-    held = lock.AppendLock(tmp_path)
-    with ExitStack() as stack:
-        stack.enter_context(held.held())
-        before = (tmp_path / lock.LOCK).read_bytes()
-        child = os.fork()
-        if not child:
-            with (tmp_path / "other").open("wb"):  # it gets the number of the lock's descriptor
-                try:
-                    stack.close()
-                finally:
-                    os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        assert (tmp_path / "other").read_bytes() == b""
-        assert (tmp_path / lock.LOCK).read_bytes() == before
-        with pytest.raises(LogUnavailableError), lock.AppendLock(tmp_path, patience_s=0.1).held():
-            pass
 
 
 def test_who_is_stopped_while_it_reads_delays_nobody_and_a_warning_says_so(tmp_path, caplog) -> None:

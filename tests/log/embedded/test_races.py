@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tailrace.core.errors import CommitUnknownError, CorruptLogError, LogUnavailableError, OffsetGoneError
+from tailrace.core.errors import CommitUnknownError, LogUnavailableError, OffsetGoneError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -131,20 +130,6 @@ class TestRetention:
         with pytest.raises(OffsetGoneError):
             reader.fetch("t", 0, 10)
 
-    def test_a_fetch_that_fails_half_way_leaves_its_reader_where_it_was(self, tmp_path) -> None:
-        reader = filled(tmp_path, TopicSettings(1), keys=1).reader({T0: 0})
-        reads = 0
-
-        def refuse() -> None:
-            nonlocal reads
-            reads += 1
-            if reads == 2:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        with before("data FROM blocks", refuse), pytest.raises(OSError, match="Input/output"):
-            reader.fetch("t", 0, 10)
-        assert [one.offset for one in reader.fetch("t", 0, 10).records] == [*range(10)]
-
     def test_what_was_published_with_records_that_are_gone_is_still_said(self, tmp_path) -> None:
         log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, retention_ms=1_000))
@@ -170,59 +155,6 @@ def test_a_log_can_be_verified_while_it_is_cleaned(tmp_path) -> None:
     log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
     with before("PRAGMA integrity_check", log.clean):
         EmbeddedLog(tmp_path).verify()
-
-
-class TestReopened:
-    def test_a_reader_of_a_log_that_was_closed_reads_on_with_a_new_connection(self, tmp_path) -> None:
-        for commits in range(4):  # one of them gives both connections the same number
-            folder = tmp_path / str(commits)
-            log, other = EmbeddedLog(folder), EmbeddedLog(folder)
-            log.create_topic("t", TopicSettings(1))
-            reader = log.reader({TopicPartition("t", 0): 0})
-            for _ in range(commits):
-                other.append("t", b"k", b"v", 1)
-                reader.fetch("t", 0, 10)
-            assert reader.fetch("t", 0, 10).idle
-            log.close()
-            assert not reader.wait(0)
-            other.append("t", b"k", b"new", 2)
-            assert reader.wait(0)
-            assert [one.value for one in reader.fetch("t", 0, 10).records] == [b"new"]
-
-
-class TestBehind:
-    """A process sees the log as it is now, also after others have appended to it and cleaned it."""
-
-    @pytest.fixture
-    def logs(self, tmp_path) -> tuple[EmbeddedLog, EmbeddedLog]:
-        """Two opened logs: the first is used, and the second is read after that."""
-        log = EmbeddedLog(tmp_path)
-        log.create_topic("t", TopicSettings(1))
-        log.create_topic("c", TopicSettings(1, compacted=True))
-        return log, EmbeddedLog(tmp_path)
-
-    @staticmethod
-    def go_on(log: EmbeddedLog) -> None:
-        for number in range(60):
-            log.append("c", b"%d" % (number % 3), b"%0100d" % number, 0)
-        log.append("t", b"k", b"theirs", 0)
-        done = log.clean()
-        assert done.blocks_rewritten > 2
-
-    def test_it_reads_on_where_it_was(self, logs) -> None:
-        log, idle = logs
-        place = TopicPartition("c", 0)
-        log.append("c", b"0", b"first", 0)
-        reader = idle.reader({place: 0})
-        assert [one.offset for one in reader.fetch(*place, 10).records] == [0]
-        writer = log.writer("w")
-        writer.commit(None, "", {"c": 5})
-        self.go_on(log)
-        writer.commit(None, "", {"c": 7})
-        assert [one.offset for one in reader.fetch(*place, 100).records] == [58, 59, 60]
-        assert reader.fetch(*place, 100).idle
-        assert reader.published(*place) == [Publication("w", 7)]
-        assert reader.published(*place) == []
 
 
 class TestCommit:
@@ -265,15 +197,6 @@ class TestCommit:
         writer.commit()
         assert log.end_offset("t", 0) == 2
         log.verify()
-
-    @pytest.mark.parametrize("code", [apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB])
-    def test_damage_that_sqlite_finds_is_damage(self, tmp_path, code) -> None:
-        log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
-        with (
-            failing_commits(code, written=False),
-            pytest.raises(CorruptLogError, match="load the data into a new"),
-        ):
-            log.append("t", b"k", b"1", 0)
 
 
 def test_the_wal_does_not_grow_while_others_read_and_follow(tmp_path) -> None:

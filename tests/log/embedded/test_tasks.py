@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import FencedError, TaskOwnedError
+from tailrace.core.errors import TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.tasks import Owner
 from tests.log.embedded.owning import owning
@@ -50,33 +49,6 @@ def test_who_is_refused_one_task_keeps_none(log) -> None:
     first.close()
 
 
-def move(folder: Path) -> None:
-    folder.rename(folder.with_name("away"))
-
-
-def replace(folder: Path) -> None:
-    move(folder)
-    EmbeddedLog(folder).close()
-
-
-def delete_the_lock(folder: Path) -> None:
-    (folder / "owners" / "a-1.lock").unlink()
-
-
-@pytest.mark.parametrize("change", [move, replace, delete_the_lock])
-def test_an_owner_learns_that_its_folder_or_lock_file_was_replaced(
-    log, change: Callable[[Path], None]
-) -> None:
-    first = owning(log.path, "a", [0, 1])
-    first.check()
-    change(log.path)
-    with pytest.raises(
-        FencedError, match=r"does not own the task a/[01] any more.*log', was replaced or removed"
-    ):
-        first.check()
-    first.close()
-
-
 def test_an_owner_that_is_stopped_keeps_its_task_and_is_named_and_its_death_frees_it_at_once(
     log, owner
 ) -> None:
@@ -93,20 +65,3 @@ def test_an_owner_that_is_stopped_keeps_its_task_and_is_named_and_its_death_free
     owner.ended()
     assert log.owner("a", 0) is None
     owning(log.path, "a", [0]).close()
-
-
-def test_a_child_that_an_owner_has_forked_does_not_keep_its_tasks(log, owner) -> None:
-    owner.report("fork")
-    child = int(owner.line())
-    owner.signal(signal.SIGKILL)
-    owner.ended()
-    try:
-        owning(log.path, "a", [0]).close()
-    finally:
-        os.kill(child, signal.SIGKILL)
-
-
-def test_tasks_that_are_reserved_have_no_other_owner_meanwhile(log) -> None:
-    with log.reserve("a", [0, 1]), pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
-        owning(log.path, "a", [1])
-    owning(log.path, "a", [1]).close()
