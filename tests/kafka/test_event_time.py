@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from tests.soak.processes import wait_until
 
 import tailrace as tr
 from tailrace.core.engine import tape
@@ -36,6 +35,7 @@ from tests.library.random_programs import program
 from tests.library.random_programs import records as records_of
 from tests.library.test_random_programs import app_of, check_outputs, outputs
 from tests.runtime.bounded_run import read_all
+from tests.runtime.processes import wait_until
 
 MINUTE_MS = 60_000
 SPAN_MS = 10 * MINUTE_MS
