@@ -1,4 +1,4 @@
-"""Rebuilds a service's state with Spark, and compares it with the live one, with the commands that a user would run."""
+"""Rebuilds a service's state with Spark, with the command that a user would run: it compares each row with the log."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ class Rebuilt(msgspec.Struct, frozen=True):
     same_rows: int = 0
     other_rows: int = 0
 
-
-class Compared(msgspec.Struct, frozen=True):
-    """The output of ``tailrace compare``."""
-
-    rows: tuple[int, int]
-    keys: int
-    differences: int
-    notes: list[str] = []
-    first: list[msgspec.Raw] = []
+    def failures(self) -> list[str]:
+        """What is wrong: rows that are not those of the log, or none that were compared."""
+        if self.same_rows and not self.other_rows:
+            return []
+        return [
+            f"{self.same_rows:,} rows of the rebuilt state of {self.app} are those of the log, {self.other_rows:,} are not"
+        ]
 
 
 def rebuild(service: Service, folders: Folders, console: Console, engine: str = "spark") -> Rebuilt:
@@ -58,17 +56,3 @@ def rebuild(service: Service, folders: Folders, console: Console, engine: str = 
     if code:
         raise failed(service, "rebuild", code)
     return msgspec.json.decode(said, type=Rebuilt)
-
-
-def compare(service: Service, folders: Folders, console: Console, other: Path | str) -> Compared:
-    """Compare the latest snapshot of a service with its live state: a folder of state, or the log.
-
-    Raises:
-        ServiceFailed: The command has failed. Differences are not a failure.
-    """
-    arguments: list[str | Path] = [service.reference, other, folders.snapshots, "--json"]
-    code, said = run_command(service, console, "is being compared", "compare", arguments)
-    try:
-        return msgspec.json.decode(said, type=Compared)
-    except msgspec.MsgspecError:
-        raise failed(service, "compare", code) from None

@@ -67,7 +67,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
     arguments: dict[str, list[object]] = {
         "ab": [SHOP, SHOP, "--to", tmp_path / "ab", "--workers", 1],
         "archive": ["--to", tmp_path / "archive"],
-        "compare": [SHOP, place / "log", place / "state"],
         "dead-letters list": ["shop"],
         "dead-letters show": ["shop", "ID"],
         "dead-letters redrive": ["shop", "--all", "--dry-run"],
@@ -102,7 +101,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "upgrade --plan": [SHOP, "--to", newer, "--snapshots", tmp_path / "snapshots"],
     }
     alone = (
-        "compare",
         "graph",
         "migrate",
         "schemas check",

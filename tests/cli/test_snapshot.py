@@ -1,31 +1,26 @@
-"""``tailrace snapshot`` and ``tailrace compare``: a service's real log and state; and wrong arguments."""
+"""``tailrace snapshot``: a service's real log and state; and wrong arguments."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.cli.compare import _side
 from tailrace.cli.main import execute
-from tailrace.core import rows
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
-from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
+from tests.history.differences import differences_of, from_the_log, of_folders
 from tests.runtime import served
 from tests.runtime.tallies import ticks
 
 APP = "tests.runtime.served:app"
-two = served.make_app(partitions=2)
 
 
 @pytest.fixture
@@ -69,10 +64,6 @@ def take(folder: Path, *, automatic: bool) -> None:
 
 def snapshot(folder: Path, command: str, *arguments: str) -> int:
     return execute(["snapshot", command, *arguments, "--snapshots", str(folder / "snaps")])
-
-
-def compare(folder: Path, one: str, other: str, *arguments: str) -> int:
-    return execute(["compare", APP, str(folder / one), str(folder / other), *arguments])
 
 
 class TestSnapshots:
@@ -152,8 +143,6 @@ class TestSnapshots:
                 ["run", APP, "--log", "{}/log", "--state", "{}/new", "--from-snapshot", "{}/none"],
                 "no snapshot yet",
             ),
-            (["compare", APP, "{}/log", "{}/nothing"], "holds nothing of the app"),
-            (["compare", APP, "{}/log"], "Missing argument"),
         ],
     )
     def test_wrong_arguments(self, lived, capsys, arguments, said) -> None:
@@ -180,73 +169,15 @@ class TestStart:
             ["run", APP, "--as", "b", "--from-snapshot", f"{lived / 'snaps'}", "--create-topics", *at]
         )
         assert code == 0
-        capsys.readouterr()
-        assert (
-            execute(["compare", APP, str(lived / "state"), str(lived / "state2"), "--with", f"{APP}@b"]) == 0
-        )
-        assert "differences: none, the bytes are equal (outputs are not compared)" in capsys.readouterr().out
-
-    def test_in_place_with_the_state_folder_lost(self, lived, capsys) -> None:
-        run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))
-        assert compare(lived, "state", "anew") == 0
-
-
-def count_wrong(lived: Path) -> None:
-    """The first key of a service's state folder has counted to 127."""
-    store = RocksStore(lived / "state" / "tally" / "0", StateIdentity("tally", 0))
-    prefix = rows.actor_prefix("Counter")
-    row, value = next(iter(store.scan(prefix, rows.prefix_end(prefix))))
-    assert store.cut is not None
-    store.write({row: value[:-1] + b"\x7f"}, store.cut)
-    store.close()
-
-
-class TestCompare:
-    def test_a_folder_a_log_and_a_snapshot_are_equal(self, lived, capsys) -> None:
-        for one, other in (("state", "log"), ("snaps", "state"), ("log", "snaps#latest")):
-            assert compare(lived, one, other) == 0
-            assert "differences: none" in capsys.readouterr().out
-
-    def test_what_differs_is_shown(self, lived, capsys) -> None:
-        count_wrong(lived)
-        assert compare(lived, "state", "snaps") == 1
-        out = capsys.readouterr().out
-        assert "count: 127 in" in out
-        assert compare(lived, "snaps", "state", "--json") == 1
-        said = json.loads(capsys.readouterr().out)
-        assert said["differences"] == 1
-        assert said["first"][0]["changes"][0]["label"] == "count"
-
-    def test_a_path_that_leads_nowhere_is_named(self, lived, capsys, monkeypatch) -> None:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)  # what is wrong is not that it is missing
-        assert compare(lived, "state", "snap") == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"'{lived / 'snap'}' holds nothing of the app 'tally'" in line
-
-    def test_an_app_of_other_partitions(self, lived, capsys) -> None:
-        assert compare(lived, "state", "log", "--with", "tests.cli.shop:app") == 2
-        assert "partitions" in capsys.readouterr().err
-
-    def test_a_snapshot_of_other_partitions(self, lived, capsys) -> None:
-        for one, other in (("snaps", "state"), ("state", "snaps")):
-            assert execute(["compare", f"{__name__}:two", str(lived / one), str(lived / other)]) == 2
-            assert "has 4 partitions, 'tally' has 2" in capsys.readouterr().err
-
-    def test_a_task_that_has_no_state_folder_has_no_state_and_gets_none(self, lived, capsys) -> None:
-        shutil.rmtree(lived / "state" / "tally" / "3")
-        assert compare(lived, "state", "snaps") == 1
-        assert "partition 3" in capsys.readouterr().out
-        assert not (lived / "state" / "tally" / "3").exists()
-
-    def test_a_log_that_goes_on_meanwhile_is_taken_as_of_one_commit(self, lived) -> None:
         plan = served.app.plan()
-        with ExitStack() as closing:
-            side = _side(str(lived / "log"), plan, closing)
-            before = [(side.cut(number), list(side.rows(number))) for number in range(4)]
-            log = EmbeddedLog(lived / "log")
-            log.append_all(ticks(20, 3, 3))
-            run_service(lived)
-            assert log.clean(deletions_kept_ms=0).busy
-            assert [(side.cut(number), list(side.rows(number))) for number in range(4)] == before
-        assert not log.clean(deletions_kept_ms=0).busy
-        log.close()
+        sides = (
+            of_folders(plan, lived / "state"),
+            of_folders(served.app.renamed("b").plan(), lived / "state2"),
+        )
+        assert differences_of(plan, *sides) == []
+
+    def test_in_place_with_the_state_folder_lost(self, lived) -> None:
+        run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))
+        for folder in ("state", "anew"):
+            assert from_the_log(APP, lived / "log", folder=lived / folder) == []
+        assert from_the_log(APP, lived / "log", snapshot=lived / "snaps") == []

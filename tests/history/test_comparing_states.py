@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.core import rows
-from tailrace.core.rows import SCHEMA_ROW
-from tailrace.history.comparing.states import Side, compare_states
-from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.comparing.states import Comparison, Side, compared_keys
 from tailrace.state.snapshots import Manifest
 from tests.core.versions import Fields, Lives, Set, plan_of
+from tests.history.differences import Differing, differences_of, of_log, of_snapshot, of_stores
 from tests.runtime.state_world import KEYS, World, edited
 
 
@@ -23,36 +22,20 @@ def world(tmp_path) -> Iterator[World]:
     made.log.close()
 
 
-def of_log(world: World) -> Side:
-    history = AppHistory(world.plan, world.log)
-
-    def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
-        found = history.committed(number, with_rows=True).rows
-        assert found is not None
-        return found.rows()
-
-    return Side(
-        "the log",
-        rows,
-        lambda number: history.committed(number).cut,
-        lambda number: world.state("tally", number).get(SCHEMA_ROW),
-    )
+def by_the_log(world: World) -> Side:
+    return of_log(world.plan, world.log)
 
 
-def of_snapshot(world: World, made: Manifest) -> Side:
-    found = world.snapshots().open(made.id)
-    task = found.manifest.task
-    return Side(
-        "the snapshot", found.rows, lambda number: task(number).cut, lambda number: task(number).schema
-    )
+def in_snapshot(world: World, made: Manifest) -> Side:
+    return of_snapshot(world.plan, f"{world.folder / 'snapshots'}#{made.id}")
 
 
 def test_a_snapshot_equals_the_changelog(world) -> None:
-    found = compare_states(world.plan, of_log(world), of_snapshot(world, world.take()))
-    assert found.count == 0
-    assert found.rows[0] == found.rows[1] > KEYS
-    assert found.keys >= KEYS
-    assert found.cuts == []
+    one, other, counts = by_the_log(world), in_snapshot(world, world.take()), Comparison()
+    found = [key for number in range(4) for key, _, _ in compared_keys(number, one, other, counts)]
+    assert (counts.keys, counts.count, counts.defaults) == (len(found), 0, [])
+    assert sum(len(key.was) for key in found) == sum(len(key.now) for key in found) > KEYS
+    assert counts.keys >= KEYS
 
 
 def test_what_was_edited_is_shown_field_by_field(world) -> None:
@@ -67,9 +50,8 @@ def test_what_was_edited_is_shown_field_by_field(world) -> None:
         return value
 
     made = edited(world.snapshots(), change)
-    found = compare_states(world.plan, of_log(world), of_snapshot(world, made))
-    assert found.count == len(found.shown) == 1
-    (one,) = found.shown
+    (one,) = differences_of(world.plan, by_the_log(world), in_snapshot(world, made))
+    assert isinstance(one, Differing)
     assert (one.actor, one.key) == ("Counter", "'k3'")
     told = {label: (was, now) for label, was, now in one.changes}
     assert told["count"] == ("6", "99")
@@ -81,10 +63,13 @@ def test_a_key_that_only_one_side_has(world) -> None:
     made = edited(
         world.snapshots(), lambda row, value: None if row.startswith(b"sAuditor\0auditor-1\0\0") else value
     )
-    found = compare_states(world.plan, of_log(world), of_snapshot(world, made))
-    assert [(each.actor, each.key) for each in found.shown] == [("Auditor", "'auditor-1'")]
-    found = compare_states(world.plan, of_snapshot(world, made), of_log(world))
-    assert {now for _, _, now in found.shown[0].changes} != {"nothing"}
+    sides = by_the_log(world), in_snapshot(world, made)
+    (one,), (other,) = differences_of(world.plan, *sides), differences_of(world.plan, *sides[::-1])
+    assert isinstance(one, Differing)
+    assert isinstance(other, Differing)
+    assert one[:2] == other[:2] == ("Auditor", "'auditor-1'")
+    assert [(label, now, was) for label, was, now in one.changes] == list(other.changes)
+    assert {now for _, _, now in other.changes} != {"nothing"}
 
 
 def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
@@ -98,11 +83,10 @@ def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
                 yield row
                 assert abs(taken[0] - taken[1]) < 50
 
-        return Side(side.name, rows, side.cut, side.schema)
+        return Side(side.name, rows, side.schema)
 
-    side = of_snapshot(world, world.take())
-    found = compare_states(world.plan, counted(0, of_log(world)), counted(1, side))
-    assert found.count == 0
+    side = in_snapshot(world, world.take())
+    assert differences_of(world.plan, counted(0, by_the_log(world)), counted(1, side)) == []
     assert min(taken) > KEYS
 
 
@@ -114,8 +98,7 @@ def of_versions(name: str, *versions: Fields) -> tuple[Lives, Side]:
     for version in versions[1:]:
         lives.start(plan_of(version))
         lives.commit()
-    store = lives.store
-    return lives, Side(name, lambda _: store.rows(), lambda _: store.cut, lambda _: store.get(SCHEMA_ROW))
+    return lives, of_stores(name, [lives.store])
 
 
 def test_versions_are_compared_by_what_each_of_them_reads() -> None:
@@ -123,13 +106,11 @@ def test_versions_are_compared_by_what_each_of_them_reads() -> None:
     zero, seven = ({**kept, "n": (int, default)} for default in (0, 7))
     lives, one = of_versions("one", kept, zero)
     _, other = of_versions("other", kept, seven)
-    found = compare_states(lives.plan, one, other)
-    (difference,) = found.shown
-    assert (difference.key, difference.changes) == ("'a'", (("n", "0", "7"),))
-    assert found.defaults == ["Plane.n of a key of which nothing is stored: 0 in one, 7 in other"]
+    default = "Plane.n of a key of which nothing is stored: 0 in one, 7 in other"
+    assert differences_of(lives.plan, one, other) == [("Plane", "'a'", (("n", "0", "7"),)), default]
     _, again = of_versions("again", zero, seven)
-    found = compare_states(lives.plan, one, again)
-    assert (found.count, found.as_read, found.differs) == (0, True, True), "a key that is not stored differs"
+    (said,) = differences_of(lives.plan, one, again)
+    assert said == default.replace("other", "again"), "a key that is not stored differs"
     _, spelt = of_versions("spelt", zero)
-    found = compare_states(lives.plan, one, spelt)
-    assert (found.count, found.as_read, found.differs) == (0, True, False)
+    assert one.schema(0) != spelt.schema(0)
+    assert differences_of(lives.plan, one, spelt) == []

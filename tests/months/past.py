@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from tailrace.log.embedded import EmbeddedLog
+from tests.history.differences import from_the_log
 from tests.months import reading
 from tests.months.apps import Sale
 from tests.months.oracle import Dropped, Replaced, Undecided, Under
@@ -33,7 +34,7 @@ def may_replay(service: Service) -> bool:
 
 def compared(service: Service) -> None:
     """State folders and changelog hold the same, and the log has all its checksums."""
-    service.done("compare", service.app, service.folder / "state", service.log, on_log=False)
+    assert from_the_log(service.app, service.log, folder=service.folder / "state") == []
     with closing(reading.open_log(service.log)) as log:
         log.verify()
 
@@ -104,7 +105,7 @@ def rebuilt(service: Service) -> None:
     """The state from the log alone."""
     made = rebuild(service)
     if service.one_version:
-        service.done("compare", service.app, service.log, made.place, on_log=False)
+        assert from_the_log(service.app, service.log, snapshot=made.place) == []
 
 
 def rebuilt_canonically(service: Service) -> None:

@@ -30,4 +30,4 @@ def test_airports_along_their_tape_come_to_the_live_state(tmp_path: Path) -> Non
         Host(options, app.plan()).run()
     said = done("rebuild", AIRPORT, "--log", tmp_path / "log", "--to", tmp_path / "tape", "--workers", 1).out
     assert "rebuilt airport along the tape" in said
-    done("compare", AIRPORT, tmp_path / "log", tmp_path / "tape")
+    assert "all equal, byte for byte" in said

@@ -94,8 +94,8 @@ def live(life: Life, compact: Callable[[], None]) -> None:
     tailrace("replay", app, *log, "--compare", "--any-environment")
     tailrace("archive", *log, "--to", life.folder / "archive")
     to = life.folder / "rebuilt"
-    tailrace("rebuild", app, *log, "--to", to, "--workers", "2", "--any-environment")
-    tailrace("compare", app, life.log.place, to)
+    said = tailrace("rebuild", app, *log, "--to", to, "--workers", "2", "--any-environment")
+    assert "all equal, byte for byte" in said
 
     compact()
     assert table_in(life.log) == oracle(life.events)

@@ -24,7 +24,7 @@ from tailrace.core.errors import TailraceError
 
 INTERRUPTED = 130
 COMMANDS = (
-    "run", "status", "get", "serve", "replay", "explore", "compare", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
+    "run", "status", "get", "serve", "replay", "explore", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
     "topics", "dead-letters", "retire", "upgrade", "migrate", "reshape", "faust", "graph", "schemas",
 )  # fmt: skip
 

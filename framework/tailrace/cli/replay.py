@@ -133,7 +133,7 @@ def _run(job: ReplayJob, workers: int) -> ReplayReport:
     except OffsetGoneError as error:
         error.hint = (
             "A replay reads only the log. `tailrace rebuild --archive` reads the archive as well, "
-            "and `tailrace compare` compares its snapshot with the service's state."
+            "and reports how its rows compare with those that the service has stored."
         )
         raise
     except OutputFailed as failed:

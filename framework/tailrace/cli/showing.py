@@ -23,7 +23,6 @@ from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.json_values import as_json_value
-from tailrace.history.comparing.differences import Difference
 
 AnyTopic = Topic[Any, Any]
 
@@ -92,17 +91,6 @@ def instant(timestamp_ms: int | None) -> str:
 def changes_as_dicts(changes: Sequence[Change], was: str = "one", now: str = "other") -> list[dict[str, str]]:
     """Changes for JSON, under the names that a command gives to the two sides."""
     return [{"label": one.label, was: one.was, now: one.is_} for one in changes]
-
-
-def difference_as_dict(found: Difference) -> dict[str, Any]:
-    """A differing key of an actor or a topic, for JSON."""
-    place = {"actor": found.actor} if found.kind == "state" else {"topic": found.topic}
-    return {
-        "partition": found.partition,
-        **place,
-        "key": found.key,
-        "changes": changes_as_dicts(found.changes),
-    }
 
 
 def printable(text: str) -> str:

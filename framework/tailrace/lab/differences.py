@@ -69,16 +69,9 @@ def compare(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
 
 
 def _compare_states(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
-    sides = [
-        Side.of_snapshot(name, Snapshots(each.uri, plan.app).open(each.snapshot))
-        for name, each in (("A", one), ("B", other))
-    ]
+    sides = _side("A", plan, one), _side("B", plan, other)
     compared = Comparison()
-    keys = (
-        each
-        for number in range(plan.partitions)
-        for each in compared_keys(number, sides[0], sides[1], compared)
-    )
+    keys = (each for number in range(plan.partitions) for each in compared_keys(number, *sides, compared))
     fields, texts = _fields(plan, keys), ("actor", "key", "field", "a", "b")
     schema = pa.schema({**dict.fromkeys(texts, pa.string()), "key_bytes": pa.binary()})
     with parquet.ParquetWriter(f"{file}.parquet", schema, compression="zstd") as writer:
@@ -86,6 +79,11 @@ def _compare_states(plan: Plan, one: Made, other: Made, file: Path, found: Count
         while some := list(islice(fields, _AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(some, schema))
     found.keys, found.keys_differ, found.notes = compared.keys, compared.count, compared.defaults
+
+
+def _side(name: str, plan: Plan, made: Made) -> Side:
+    found = Snapshots(made.uri, plan.app).open(made.snapshot)
+    return Side(name, found.rows, lambda number: found.manifest.task(number).schema or None)
 
 
 def _fields(plan: Plan, keys: Iterable[ComparedKey]) -> Iterator[dict[str, Any]]:

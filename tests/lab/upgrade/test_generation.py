@@ -37,7 +37,6 @@ from tailrace.spark.changes import ChangeTable
 from tailrace.spark.options import Options
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshot, Snapshots
-from tests.cli.commands import run
 from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
 from tests.runtime.processes import wait_until
 from tests.runtime.tallies import check_all
@@ -214,6 +213,3 @@ def test_a_copy_that_a_given_up_upgrade_has_left_is_not_taken_for_the_state(
     )
     assert f"the state in {states}" in report.compared
     assert not report.differences.count
-    refused = run("compare", TALLY, tmp_path / "state", tmp_path / "log")
-    assert refused.code == 2
-    assert "copies of several changelogs of the app" in refused.err

@@ -3,7 +3,6 @@
 Every comparison of the framework reports its findings as a ``Difference``::
 
     replay --compare    the first run, from the log or a state folder, and its replay
-    compare             two states, wherever they are kept
     explore             two schedules
 
 ``changes`` name what differs (a field, an entry, a timer, a header) with its value on either side; they come

@@ -51,11 +51,6 @@ def folder_of(states: Path, plan: Plan) -> Path:
     return states / f"generation{suffix}" if suffix else states
 
 
-def folders_in(states: Path) -> list[Path]:
-    """All of ``folder_of`` that exist. Which one has the state, only a log knows."""
-    return [one for one in (states, *sorted(states.glob("generation.*"))) if (one / "0").is_dir()]
-
-
 def drop_older(states: Path, plan: Plan) -> None:
     """Delete the copies of earlier changelogs, which nobody continues."""
     mine = folder_of(states, plan)
