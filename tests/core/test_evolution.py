@@ -212,7 +212,7 @@ def keyed(key: str, event: Any = Seen, name: str = "Aircraft") -> Plan:
         count: int = 0
 
         @tr.process(topic)
-        def see(self, event, ctx):  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+        def see(self, event, ctx):
             self.count += 1
 
     return app.plan()
