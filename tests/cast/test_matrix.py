@@ -14,7 +14,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import SnapshotMismatchError, TailraceError
 from tailrace.core.records import Output
 from tailrace.history.moving.reshaping import reshape
 from tailrace.history.reading.beginnings import base_name
@@ -215,8 +215,14 @@ def test_restored_from_a_snapshot_on_the_way(name: str, beside: bool, seeds: ran
                 world.live(4)
             world.lose_state()
             world.start = Start(made, base_name(made, uri))
-            world.live(4)
-            world.rest(ends=True)
+            try:
+                world.live(4)
+                world.rest(ends=True)
+            except SnapshotMismatchError as error:
+                # What waits for its turn in an inner topic is the old app's, and in no snapshot.
+                if not beside or "waited for their turn" not in str(error):
+                    raise
+                continue
             found = world.outputs(app, case.topics)
             if beside:  # an app has dead letters of its own
                 found = renamed(found, world.plan.dead_letters_topic, app.plan().dead_letters_topic) + letters
@@ -238,7 +244,15 @@ def test_moved_to_another_log_with_other_partitions(name: str, seeds: range, tmp
             world.live(2)  # what is under way then goes along
             before, was = world.outputs(app, case.topics), world.rows()
             partitions, log = case.partitions % 3 + 1, world.new_log("moved")
-            reshape(world.plan, world.log, log, str(tmp_path / str(seed) / "snapshots"), partitions)
+            uri = str(tmp_path / str(seed) / "snapshots")
+            try:
+                reshape(world.plan, world.log, log, uri, partitions)
+            except SnapshotMismatchError as error:  # it was stopped within what events are ready to do
+                if "has late or ready events" not in str(error):
+                    raise
+                world.rest()
+                reshape(world.plan, world.log, log, uri, partitions)
+                before, was = world.outputs(app, case.topics), world.rows()
             app = case.make(partitions)
             world.move(log, app.plan())
             assert world.rows() == was
