@@ -210,10 +210,19 @@ def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
     assert not (tally / "log" / "made").exists()
 
 
-def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
-    tally: Path, tmp_path: Path
-) -> None:
-    arguments = ["rebuild", TALLY, "--log", str(tally / "log"), "--to", str(tmp_path), "--workers", "1"]
+def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    tally = tmp_path / "tally"
+    lived.serve_tallies(tally, 5_000, 1)
+    arguments = [
+        "rebuild",
+        TALLY,
+        "--log",
+        str(tally / "log"),
+        "--to",
+        str(tmp_path / "made"),
+        "--workers",
+        "1",
+    ]
     opened = EmbeddedLog(tally / "log", create=False)  # so that the other needs no room to open the log
     ended = subprocess.run(
         [sys.executable, "-B", "-m", "tailrace", *arguments],
@@ -222,16 +231,16 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
     )
     opened.close()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert "a file has reached the size" in line
-    assert Snapshots(str(tmp_path), "tally").list() == []
+    assert Snapshots(str(tmp_path / "made"), "tally").list() == []
     said = done(*arguments).out
     assert "continued an interrupted rebuild" in said
-    snapshot = Snapshots(str(tmp_path), "tally").open()
+    snapshot = Snapshots(str(tmp_path / "made"), "tally").open()
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.docs.page import ROOT, play
 
 PAGES = [
-    "README.md",
     "docs/tutorial.md",
     "docs/testing.md",
     "docs/event-time.md",
