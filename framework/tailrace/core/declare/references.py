@@ -6,8 +6,8 @@ A name in the code may be    and stands for
 a global, or a variable of   that object
 an enclosing function
 a module in an import        that module, if it has been imported
-an attribute                 the attributes of this name of the modules, classes and objects that were named, and
-                             of the handler's own class
+an attribute                 the attributes of this name of the modules that were named, of the app's own classes
+                             and their instances, and of the handler's own class
 ===========================  =====================================================================================
 
 A container stands for its elements, a function for its defaults and what it wraps as well. A function or class of
@@ -34,6 +34,7 @@ from types import (
     MemberDescriptorType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
 )
 from typing import Any
 
@@ -99,7 +100,8 @@ class References:
         elif issubclass(kind, type):
             yield from self._class(one)
         elif not _is_library(kind):
-            self._owners += () if kind.__module__ == "builtins" else (one,)
+            # Objects of other packages may lead anywhere, such as to all that a client or a test runner holds.
+            self._owners += (one,) if kind is SimpleNamespace or self._is_own(kind.__module__) else ()
             yield kind
             yield from (getattr(one, name) for name in _HELD.get(kind, ()))
             yield _scope(one).get("__wrapped__")
