@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import operator
 import sys
@@ -73,6 +74,7 @@ class Topics(Enum):
 BY_KIND = {"a": a, "b": b}
 NAMES = SimpleNamespace(a=a, deep=SimpleNamespace(b=b))
 SLOTTED, REGISTRY = Slotted(a, c), Registry(a=a, b=b)
+FOREIGN = argparse.Namespace(out=a)  # what such an object leads to is not searched: it may be very much
 LARGE = dict.fromkeys(map(str, range(20_000)), a) | {"a": a}
 package: Any = ModuleType("package")
 package.inner = inner = SimpleNamespace(a=a, b=b)
@@ -261,9 +263,6 @@ def test_the_topics_that_a_function_names_are_found(function: Any, edges: set[An
     assert found_in(function).edges == edges
 
 
-# --- what needs emits= ---
-
-
 @case()
 def an_attribute_whose_name_is_computed(event: Any, ctx: Any) -> None:
     ctx.emit(getattr(inner, event.kind), event)
@@ -277,6 +276,11 @@ def a_member_of_an_enum(event: Any, ctx: Any) -> None:
 @case()
 def the_app_itself(event: Any, ctx: Any) -> None:
     ctx.emit(app.topics[event.kind], event)
+
+
+@case()
+def an_attribute_of_an_object_of_another_package(event: Any, ctx: Any) -> None:
+    ctx.emit(FOREIGN.out, event)
 
 
 @case()
@@ -305,9 +309,6 @@ def test_an_emit_that_is_not_found_is_refused_with_the_fix(name: str) -> None:
         assert len(h.emitted(a)) == 1
         with pytest.raises(tr.HandlerError, match=message):
             h.send(app.topics[f"in-{name}"], Event("k"))
-
-
-# --- actors and messages ---
 
 
 class Emitting:
