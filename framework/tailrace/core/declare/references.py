@@ -67,6 +67,7 @@ class References:
         self._bases: tuple[type[Any], ...] = () if cls is None else cls.__mro__
         self._roots = {code_root(one.__module__) for one in self._bases if not _is_library(one)}
         self._roots.add(code_root(_module_of(handler)))
+        self._roots -= {"builtins", code_root("tailrace")}  # operators of the library say what they emit to
         self._owners: list[Any] = []  # of attributes
         self._seen: dict[int, Any] = {}  # it holds the objects, so that an id stays theirs
         self._search((handler, *(() if cls is None else self._class(cls))))
