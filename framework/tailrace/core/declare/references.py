@@ -67,7 +67,7 @@ class References:
         self._bases: tuple[type[Any], ...] = () if cls is None else cls.__mro__
         self._roots = {code_root(one.__module__) for one in self._bases if not _is_library(one)}
         self._roots.add(code_root(_module_of(handler)))
-        self._roots -= {"builtins", code_root("tailrace")}  # operators of the library say what they emit to
+        self._roots.discard("builtins")
         self._owners: list[Any] = []  # of attributes
         self._seen: dict[int, Any] = {}  # it holds the objects, so that an id stays theirs
         self._search((handler, *(() if cls is None else self._class(cls))))
@@ -134,7 +134,8 @@ class References:
             yield from (sys.modules[name] for name in places & sys.modules.keys())
 
     def _is_own(self, module: str) -> bool:
-        return code_root(module) in self._roots
+        # Operators of the library say what they emit to. The library may lie in the same folder as the app.
+        return module.partition(".")[0] != "tailrace" and code_root(module) in self._roots
 
 
 def _attributes(owner: Any, names: set[str]) -> Iterator[Any]:
