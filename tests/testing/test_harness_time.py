@@ -13,7 +13,7 @@ import tailrace as tr
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import last_phase
-from tailrace.testing import Harness, Watermark
+from tailrace.testing import Harness
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
 ORDERS = [f"o{number}" for number in range(40)]
@@ -88,12 +88,6 @@ def test_the_watermark_of_an_actor_is_that_of_its_own_inputs() -> None:
         assert h.watermark(0) == 999, "the function that re-keys goes by checkouts alone"
         with pytest.raises(UsageError, match="Checkout is not an actor of the app"):
             h.watermark(actor=Checkout)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
-def test_a_watermark_of_one_input_prints_as_it_is_written() -> None:
-    shop = Shop()
-    assert repr(Watermark(5, shop.payments)) == "Watermark(5, <topic 'payments' of Payment>)"
-    assert repr(Watermark(5)) == "Watermark(5)"
 
 
 # --- what the app writes itself

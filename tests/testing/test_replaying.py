@@ -66,9 +66,14 @@ def test_a_checked_harness_finds_state_that_is_changed_behind_its_back():
         h.send(ticks, Step("a", 1), Step("b", 2))
 
 
-def test_a_replay_finds_state_that_depends_on_more_than_the_tape():
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_replay_finds_state_that_depends_on_more_than_the_tape(starts):
     with Harness(app) as h:
         h.send(ticks, Step("a", 3))
+        if starts:
+            h.restart(h.snapshot())
+            h.replay()
+            h.send(ticks, Step("a", 3))
         with pytest.raises(
             ReplayDivergedError, match=r"the state of Leaking, key 'a' .*total: \d+ in the service, \d+ in"
         ):

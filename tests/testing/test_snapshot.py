@@ -15,15 +15,8 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import (
-    HandlerError,
-    IncompatibleStateError,
-    ReplayDivergedError,
-    SnapshotMismatchError,
-    TailraceError,
-    UsageError,
-)
-from tailrace.testing import Harness, HarnessSnapshot
+from tailrace.core.errors import IncompatibleStateError, SnapshotMismatchError, TailraceError, UsageError
+from tailrace.testing import Harness
 from tests.testing import everything
 from tests.testing.everything import Do, Everything, held
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
@@ -302,29 +295,6 @@ def test_new_code_goes_on_with_the_state_of_the_old_and_its_replay_holds(name: s
         old.replay()
 
 
-def test_a_replay_after_a_start_finds_code_that_is_not_deterministic() -> None:
-    outside = [0]
-    app = tr.App("leaking", partitions=1)
-    steps = app.topic("steps", Step, key="key")
-
-    @app.actor
-    class Leaking(tr.Actor):
-        total: int = 0
-
-        @tr.process(steps)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
-            outside[0] += 1
-            self.total = outside[0]
-
-    with Harness(app) as h:
-        h.send(steps, Step("a", 1))
-        h.restart(h.snapshot())
-        h.replay()
-        h.send(steps, Step("a", 1))
-        with pytest.raises(ReplayDivergedError, match="Leaking, key 'a'"):
-            h.replay()
-
-
 def test_state_that_the_new_code_cannot_read_is_told() -> None:
     app, steps, _, _ = counting(1)
     with Harness(app) as old:
@@ -386,30 +356,6 @@ def test_a_closed_harness_takes_no_snapshot_and_does_not_restart() -> None:
         h.restart(snapshot)
 
 
-def test_a_handler_that_fails_on_the_old_state_leaves_it_as_it_was() -> None:
-    app, steps, _, _ = counting(1)
-    with Harness(app) as old:
-        old.send(steps, Step("a", 1))
-        snapshot = old.snapshot()
-    app = tr.App("counting", partitions=2)
-    steps = app.topic("steps", Step, key="key")
-
-    @app.actor(name="Counter")
-    class Failing(tr.Actor):
-        total: int = 0
-
-        @tr.process(steps)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
-            raise ValueError("no")
-
-    with Harness(app, start=snapshot) as new:
-        with pytest.raises(HandlerError, match="no"):
-            new.send(steps, Step("a", 1))
-        found = new.state(Failing, "a")
-        assert found is not None
-        assert found.total == 1
-
-
 # --- its folder
 
 
@@ -431,11 +377,3 @@ def test_the_folder_of_a_snapshot_goes_with_the_last_who_has_it() -> None:
 def test_a_harness_without_snapshots_does_without_pyarrow() -> None:
     code = "import sys, tailrace.testing.harness\nassert 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_snapshot_is_what_it_says() -> None:
-    with Harness(everything.app, now_ms=9) as h:
-        filled(h)
-        snapshot = h.snapshot()
-        assert isinstance(snapshot, HarnessSnapshot)
-        assert (snapshot.app, snapshot.now_ms) == ("everything", 9)

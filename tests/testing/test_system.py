@@ -11,19 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import HandlerError, TopicMismatchError, UsageError
-from tailrace.testing import (
-    COMMIT,
-    CRASH,
-    END,
-    REBALANCE,
-    RELOAD,
-    Clock,
-    Harness,
-    Idle,
-    Item,
-    System,
-    Watermark,
-)
+from tailrace.testing import COMMIT, CRASH, END, REBALANCE, RELOAD, Clock, Idle, Item, System, Watermark
 from tests.testing.fares import (
     HOUR_MS,
     LATENESS_MS,
@@ -64,19 +52,6 @@ def test_what_one_app_emits_is_handled_by_the_next_within_the_same_call() -> Non
         assert s[drivers.app].emitted(drivers.hours) == news.to(drivers.hours)
         assert s[regions.app].watermark(2) == HOUR_MS - 1
         assert {name: report.outputs for name, report in s.replay().items()} == {"drivers": 2, "regions": 1}
-
-
-def test_the_order_in_which_the_apps_are_given_does_not_matter() -> None:
-    random = Random(1)
-    fares = some_fares(random, 60)
-    found = []
-    for turned in (False, True):
-        drivers, regions = two()
-        with System(*([regions.app, drivers.app] if turned else [drivers.app, regions.app])) as s:
-            s.send(drivers.fares, *fares)
-            s.end_of_input()
-            found.append(sums_in(s, regions.sums))
-    assert found[0] == found[1] == sums_of(fares)
 
 
 @pytest.mark.one_seed_in(5)  # one takes 45 ms
@@ -447,19 +422,6 @@ def test_each_app_shows_what_is_its_own() -> None:
         assert (first.metrics, second.metrics) == ({}, {})
         with pytest.raises(UsageError, match="Driver is not an actor of the app 'regions'"):
             second.state(drivers.Driver, "a")
-
-
-def test_a_system_of_one_app_does_what_a_harness_does() -> None:
-    fares = some_fares(Random(3), 40)
-    found = []
-    for make in (Harness, System):
-        drivers = Drivers()
-        with make(drivers.app) as one:
-            one.send(drivers.fares, *fares)
-            one.end_of_input()
-            one.replay()
-            found.append([(record.key, record.value) for record in one.log.read("driver-hours")])
-    assert found[0] == found[1] != []
 
 
 def test_wrong_systems_are_told() -> None:

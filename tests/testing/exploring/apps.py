@@ -1,4 +1,4 @@
-"""Apps that do not depend on the schedule, and apps that do, each in one way."""
+"""Apps that do not depend on the schedule, and apps that do, each in one way; some of them say so."""
 
 from __future__ import annotations
 
@@ -41,26 +41,18 @@ class Outcome(msgspec.Struct, frozen=True):
     what: str
 
 
-def shop(*, by_events: bool = False, repartition: bool = False) -> tr.App:
-    """Orders join checkouts with payments, and both have to be re-keyed. ``by_events``: its watermark follows
-    its events.
-    """
+def shop(*, by_events: bool = False) -> tr.App:
+    """Orders join checkouts with payments, which have to be re-keyed. ``by_events``: their watermark follows their events."""
     app = tr.App("shop", partitions=4)
     done = app.topic("done", Outcome, key="order")
     checkouts = app.topic("checkouts", Checkout, key="order", event_time="at")
-    if repartition:
-        paid = app.topic("payments", Payment, key="order", event_time="at", repartition=True)
-    else:
-        payments = app.topic("payments", Payment, key="user", event_time="at")
-        paid = (
-            app.topic("paid", Payment, key="order", event_time="at", watermark=True)
-            if by_events
-            else app.topic("paid", Payment, key="order", event_time="at")
-        )
+    payments = app.topic("payments", Payment, key="user", event_time="at")
+    watermark: Any = {"watermark": True} if by_events else {}
+    paid = app.topic("paid", Payment, key="order", event_time="at", **watermark)
 
-        @app.process(payments)
-        def rekey(event: Payment, ctx: tr.Context[str]) -> None:
-            ctx.emit(paid, event)
+    @app.process(payments)
+    def rekey(event: Payment, ctx: tr.Context[str]) -> None:
+        ctx.emit(paid, event)
 
     @app.actor
     class Order(tr.Actor, order="arrival"):
@@ -111,9 +103,10 @@ def two_inputs(name: str, **options: Any) -> tuple[tr.App, tr.Topic[Tick, str], 
     return app, ones, app.topic("twos", Tick, key="key", event_time="at")
 
 
-def last_write_wins() -> tr.App:
+def last_write_wins(event_time: Any = "at") -> tr.App:
     """Two inputs set the same field."""
-    app, ones, twos = two_inputs("last")
+    app = tr.App("last", partitions=2)
+    ones, twos = (app.topic(name, Tick, key="key", event_time=event_time) for name in ("ones", "twos"))
 
     @app.actor
     class Last(tr.Actor, order="arrival"):
@@ -205,25 +198,24 @@ def timer_at_once() -> tr.App:
     return app
 
 
-def windows() -> tr.App:
-    """Windows of a minute by hand, over two inputs, per key; and of those the sums by minute, in a second
-    step.
-    """
-    app = tr.App("windows", partitions=3)
-    ones = app.topic("ones", Tick, key="key", event_time="at", out_of_order="5s")
-    twos = app.topic("twos", Tick, key="key", event_time="at", out_of_order="5s")
-    sums = app.topic(
-        "sums", Tick, key=lambda one: "odd" if one.n % 2 else "even", key_type=str, event_time="at"
+def windows(event_time: Any = "at", late: str = "", **options: Any) -> tr.App:
+    """Windows of ten seconds by hand, over two inputs with these options. ``late``: what happens to late events."""
+    app = tr.App("windows", partitions=2)
+    too_late = app.topic("too-late", Tick, key="key", event_time="at")
+    if late:
+        options["late"] = too_late if late == "route" else late
+    ones, twos = (
+        app.topic(name, Tick, key="key", event_time=event_time, **options) for name in ("ones", "twos")
     )
-    totals = app.topic("totals", Tick, key="key")
+    sums = app.topic("sums", Tick, key="key")
 
     @app.actor
-    class PerKey(tr.Actor, order="arrival"):
+    class Window(tr.Actor, order="arrival"):
         open: tr.MapState[int, int]
 
         @tr.process(ones, twos)
         def add(self, event: Tick, ctx: tr.Context[str]) -> None:
-            end = event.at - event.at % MINUTE_MS + MINUTE_MS
+            end = ctx.event_time - ctx.event_time % 10_000 + 10_000
             self.open[end] = self.open.get(end, 0) + event.n
             ctx.set_timer(end - 1)
 
@@ -231,45 +223,13 @@ def windows() -> tr.App:
         def complete(self, ctx: tr.Context[str]) -> None:
             ctx.emit(sums, Tick(ctx.key, ctx.event_time, self.open.pop(ctx.event_time + 1)))
 
-    @app.actor
-    class PerParity(tr.Actor):
-        open: tr.MapState[int, int]
-
-        @tr.process(sums)
-        def add(self, event: Tick, ctx: tr.Context[str]) -> None:
-            end = event.at - event.at % MINUTE_MS + MINUTE_MS
-            self.open[end] = self.open.get(end, 0) + event.n
-            ctx.set_timer(end - 1)
-
-        @tr.on_timer
-        def complete(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(totals, Tick(ctx.key, ctx.event_time, self.open.pop(ctx.event_time + 1)))
-
     return app
 
 
-def remembers_from_a_timer() -> tr.App:
-    """A timer handler writes an entry with a time to live."""
-    app, ones, twos = two_inputs("remembers")
-
-    @app.actor
-    class Remembering(tr.Actor, order="arrival"):
-        seen: tr.MapState[int, int] = tr.field(ttl="1h")
-
-        @tr.process(ones, twos)
-        def wait(self, event: Tick, ctx: tr.Context[str]) -> None:
-            ctx.set_timer(event.at + 5_000)
-
-        @tr.on_timer
-        def remember(self, ctx: tr.Context[str]) -> None:
-            self.seen[ctx.event_time] = 1
-
-    return app
-
-
-def remembers_reference_data() -> tr.App:
-    """What comes without regard to its event time is kept for an hour."""
-    app, ones, twos = two_inputs("remembers-references", watermark=False)
+def remembers(*, references: bool) -> tr.App:
+    """An entry with a time to live is written by a timer, or for an event of ``references``, which are not waited for."""
+    options: dict[str, Any] = {"watermark": False} if references else {}
+    app, ones, twos = two_inputs("remembers", **options)
 
     @app.actor
     class Remembering(tr.Actor, order="arrival"):
@@ -278,11 +238,18 @@ def remembers_reference_data() -> tr.App:
 
         @tr.process(ones)
         def remember(self, event: Tick, ctx: tr.Context[str]) -> None:
-            self.seen[event.at] = 1
+            if references:
+                self.seen[event.at] = 1
+            else:
+                ctx.set_timer(event.at + 5_000)
 
         @tr.process(twos)
         def add(self, event: Tick, ctx: tr.Context[str]) -> None:
             self.count += 1
+
+        @tr.on_timer
+        def due(self, ctx: tr.Context[str]) -> None:
+            self.seen[ctx.event_time] = 1
 
     return app
 
@@ -352,26 +319,65 @@ def passes_on() -> tr.App:
     return app
 
 
-def by_record_time() -> tr.App:
-    """Windows of ten seconds by the timestamps of records."""
-    app = tr.App("stamped", partitions=2)
-    ones = app.topic("ones", Tick, key="key")
-    twos = app.topic("twos", Tick, key="key")
-    sums = app.topic("sums", Tick, key="key")
+def asks_whether_it_is_late() -> tr.App:
+    """The handler treats late events in a way of its own."""
+    app, ones, twos = two_inputs("asks")
+    said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Window(tr.Actor, order="arrival"):
-        open: tr.MapState[int, int]
+    class Asking(tr.Actor, order="arrival"):
+        seen: int = 0
 
         @tr.process(ones, twos)
-        def add(self, event: Tick, ctx: tr.Context[str]) -> None:
-            end = ctx.event_time - ctx.event_time % 10_000 + 10_000
-            self.open[end] = self.open.get(end, 0) + event.n
-            ctx.set_timer(end - 1)
+        def one(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+            if ctx.is_late:
+                ctx.emit(said, Said(ctx.key, f"late: {event.n}"))
 
-        @tr.on_timer
-        def complete(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(sums, Tick(ctx.key, ctx.event_time, self.open.pop(ctx.event_time + 1)))
+    return app
+
+
+def notes(what: Literal["now", "random"]) -> tr.App:
+    """A handler notes when it was called, or samples what was re-keyed: its numbers follow from offsets that the app itself has written."""
+    app = tr.App("notes", partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at")
+    again = app.topic("again", Tick, key=lambda one: one.n % 3, key_type=int, event_time="at")
+
+    @app.process(ones)
+    def rekey(event: Tick, ctx: tr.Context[str]) -> None:
+        ctx.emit(again, event)
+
+    @app.actor
+    class Noting(tr.Actor):
+        noted: tr.MapState[int, float]
+
+        @tr.process(again)
+        def note(self, event: Tick, ctx: tr.Context[int]) -> None:
+            self.noted[event.n] = ctx.now if what == "now" else ctx.random.random()
+
+    return app
+
+
+def waits_by_the_clock() -> tr.App:
+    """What follows within a second of the clock is told together."""
+    app = tr.App("waits", partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at")
+    said = app.topic("said", Said, key="key")
+
+    @app.actor
+    class Batch(tr.Actor):
+        numbers: list[int] = tr.field(default_factory=list)
+
+        @tr.process(ones)
+        def add(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.numbers.append(event.n)
+            if len(self.numbers) == 1:
+                ctx.set_processing_timer(ctx.now + 1_000, "tell")
+
+        @tr.on_processing_timer("tell")
+        def report(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Said(ctx.key, str(self.numbers)))
+            self.numbers.clear()
 
     return app
 

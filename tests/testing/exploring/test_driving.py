@@ -14,7 +14,7 @@ from tailrace.testing.exploring.driving import Ends, Run
 from tailrace.testing.exploring.feed import Feed, feed_of
 from tailrace.testing.exploring.outcome import Outcome, differing
 from tailrace.testing.exploring.schedules import drawn
-from tailrace.testing.exploring.tracks import Trace, Tracer, TrackId
+from tailrace.testing.exploring.tracks import Trace, Tracer
 from tests.testing.exploring import apps
 from tests.testing.exploring.apps import Tick
 
@@ -38,16 +38,6 @@ def traced(app: tr.App, of: Feed, number: int, ends: Ends) -> Trace:
     tracer = Tracer(app.plan(), ())
     run(app, of, number, ends, tracer)
     return tracer.trace
-
-
-def test_a_schedule_repeats_itself_whether_or_not_it_is_traced() -> None:
-    app = apps.last_write_wins()
-    of = feed(app)
-    ends = Ends.of(app.plan(), of)
-    run(app, of, 0, ends)
-    for number in range(1, 30):
-        tracer = Tracer(app.plan(), ())
-        assert run(app, of, number, ends) == run(app, of, number, ends, tracer)
 
 
 def test_every_record_is_handled_once_whatever_crashes() -> None:
@@ -176,17 +166,3 @@ def test_inputs_of_which_nothing_more_comes_may_fall_idle_without_an_effect(quie
     assert len(numbers) > 15
     for number in numbers[:15]:
         assert differing(plan, first, run(app, of, number, ends), ()) == []
-
-
-def test_a_track_holds_what_a_key_went_through_with_what_its_handler_asked_for() -> None:
-    app = apps.shop()
-    of = feed(app, list(apps.sales(app, 1)))
-    ends = Ends.of(app.plan(), of)
-    run(app, of, 0, ends)
-    trace = traced(app, of, 0, ends)
-    steps = trace.track(TrackId("Order", b"o0"))
-    assert [step.handler for step in steps] == ["Order.place", "Order.pay"]
-    assert [step.cause[0] for step in steps] == ["record", "written"]
-    assert "set_timer" in steps[0].reads
-    (rekeyed,) = trace.track(TrackId("rekey", b"'u0'"))
-    assert [output[0] for output in rekeyed.outputs] == ["paid"]

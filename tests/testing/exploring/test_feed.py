@@ -15,6 +15,7 @@ from tailrace.testing import Harness, MemoryLog
 from tailrace.testing.exploring.feed import Feed, feed_of, feed_of_log, horizons, inputs_from_outside
 from tailrace.testing.inputs import written_topics
 from tests.testing.exploring import apps
+from tests.testing.shop import Shop
 
 
 def outputs(app: tr.App, items: Any) -> list[Output]:
@@ -46,12 +47,11 @@ def test_what_is_left_of_a_partition_has_a_least_event_time() -> None:
 
 
 def test_the_feed_of_a_log_is_what_producers_have_appended() -> None:
-    app = apps.windows()
+    app = apps.shop()
     with Harness(app) as h:
-        for topic, event in apps.ticks(app, 10):
+        for topic, event in apps.sales(app, 10):
             h.send(topic, event)
-        h.end_of_input()
-        assert h.emitted(app.topics["sums"])
+        assert len(h.emitted(app.topics["paid"])) == 10
         feed = feed_of_log(h.plan, h.log)
         assert feed == feed_of_log(h.plan, h.log, most=20)
         assert feed.places.keys() == feed_of(app.plan(), []).places.keys()
@@ -60,16 +60,15 @@ def test_the_feed_of_a_log_is_what_producers_have_appended() -> None:
 
 
 def test_a_log_that_lacks_an_input_or_has_other_partitions_is_refused() -> None:
-    app = apps.windows()
-    log = MemoryLog()
-    log.create_topic("ones", TopicSettings(3))
+    plan, log = apps.shop().plan(), MemoryLog()
+    log.create_topic("checkouts", TopicSettings(4))
     with pytest.raises(UnknownTopicError):
-        feed_of_log(app.plan(), log)
-    log.create_topic("twos", TopicSettings(3))
-    assert feed_of_log(app.plan(), log).count == 0
-    log.create_topic("sums", TopicSettings(5))
+        feed_of_log(plan, log)
+    log.create_topic("payments", TopicSettings(4))
+    assert feed_of_log(plan, log).count == 0
+    log.create_topic("paid", TopicSettings(5))
     with pytest.raises(TopicMismatchError, match="the input has 5 partitions"):
-        feed_of_log(app.plan(), log)
+        feed_of_log(plan, log)
 
 
 def test_event_time_comes_as_far_as_the_events_that_can_come_to_an_operator() -> None:
@@ -84,11 +83,8 @@ def test_event_time_comes_as_far_as_the_events_that_can_come_to_an_operator() ->
     assert set(horizons(plan, feed_of(plan, [])).values()) == {NO_WATERMARK}
 
 
-@pytest.mark.parametrize("repartition", [False, True])
-def test_what_the_app_alone_writes_is_no_input_from_outside(repartition: bool) -> None:
-    plan = apps.shop(repartition=repartition).plan()
-    names = {one.name for one in inputs_from_outside(plan)}
-    assert names == ({"checkouts", "payments"} if repartition else {"checkouts", "paid", "payments"})
-    inner = "shop.payments.by-key" if repartition else "paid"
-    assert written_topics(plan) == {"done", inner}
-    assert TopicPartition("shop.payments.by-key", 0) not in feed_of(plan, []).places
+def test_what_the_app_alone_writes_is_no_input_from_outside() -> None:
+    plan = Shop(repartition=True).app.plan()
+    assert {one.name for one in inputs_from_outside(plan)} == {"checkouts", "payments"}
+    assert written_topics(plan) == {"out", "shop.checkouts.by-key"}
+    assert TopicPartition("shop.checkouts.by-key", 0) not in feed_of(plan, []).places

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tailrace.core.records import Output
 from tailrace.testing.exploring.feed import Feed, feed_of
-from tailrace.testing.exploring.schedules import NEVER, Schedule, drawn, reference
-from tests.testing.exploring import apps, declared
+from tailrace.testing.exploring.schedules import NEVER, Schedule, drawn
+from tests.testing.exploring import apps
 
 APP = apps.counts()
 PLAN = APP.plan()
@@ -16,21 +16,6 @@ FEED = feed_of(
     PLAN, [Output(topic.name, event.key.encode(), topic.encode(event), 0) for topic, event in apps.ticks(APP)]
 )
 SOME = [drawn(PLAN, FEED, 0, number) for number in range(1, 200)]
-
-
-def test_a_seed_and_a_number_give_one_schedule() -> None:
-    assert [drawn(PLAN, FEED, 0, number) for number in range(1, 200)] == SOME
-    assert SOME[5].random().random() == drawn(PLAN, FEED, 0, 6).random().random()
-    assert drawn(PLAN, FEED, 1, 6) != SOME[5]
-
-
-def test_number_0_is_the_reference() -> None:
-    first = drawn(PLAN, FEED, 7, 0)
-    assert first == reference(PLAN, FEED, 7)
-    assert first.is_reference
-    assert str(first) == "everything is there from the beginning"
-    assert not first.faults
-    assert first.piece == first.slice_records == NEVER
 
 
 def test_every_schedule_feeds_every_partition_that_has_records_once() -> None:
@@ -59,7 +44,7 @@ def test_schedules_are_of_every_kind() -> None:
 
 
 def test_inputs_are_silent_in_some_schedules_unless_that_is_left_out_or_none_can_become_idle() -> None:
-    plan = declared.falls_idle().plan()
+    plan = apps.windows(idle_after="1s").plan()
     some = [drawn(plan, FEED, 0, number) for number in range(100)]
     assert all(one.clock_ms >= 2_000 for one in some if one.silences)
     assert any(one.silences for one in some)
