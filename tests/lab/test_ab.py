@@ -7,7 +7,6 @@ import shutil
 import sys
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tailrace.lab.tables import fields_of, write_page
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots.arrow import pa, parquet
 from tests.cli.commands import run
-from tests.history.rebuilding import lived, payments, shops
+from tests.history.rebuilding import lived, shops
 from tests.lab.in_process import comparison
 from tests.lab.selling import version
 
@@ -55,55 +54,25 @@ def planted(at: int, code: str) -> str:
     return f"{SOLD}\n        if event.at == {at}:\n            {code}"
 
 
-@pytest.mark.parametrize("history", ["sold", "unsold"])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_planted_change_is_found_at_its_event(
-    history: str, seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder: Path = request.getfixturevalue(history)
-    at = 1_000 + 10 * Random(seed).randrange(SALES)
-    sale = next(
-        (number, one) for number in range(2) for one in lived.read(folder, "sales") if one.timestamp_ms == at
-    )[1]
-    assert sale.key is not None
-    b = version(folder, f"planted_{history}_{seed}", (SOLD, planted(at, "self.cents += 1000")))
-    report, keys, outputs = comparison(monkeypatch, folder, SELLING, b)
-    assert report.noise == []
-    assert report.order == ("tape" if history == "sold" else "canonical")
-    assert [(one["actor"], one["key"], one["field"], one["difference"]) for one in keys] == [
-        ("Shop", sale.key.decode(), "cents", 1000.0)
-    ]
-    expected = [one for one in lived.read(folder, "sales") if one.key == sale.key and one.timestamp_ms >= at]
-    assert [one["time"].timestamp() * 1000 for one in outputs] == [one.timestamp_ms for one in expected]
-    assert {one["kind"] for one in outputs} == {"changed"}
-    for one in (*keys, *outputs):
-        assert (one["first_topic"], one["first_offset"]) == ("sales", sale.offset)
-        assert one["first_time"].timestamp() * 1000 == at
-
-
-def test_the_same_version_does_not_differ(sold: Path, unsold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in (sold, unsold):
-        report, keys, outputs = comparison(monkeypatch, folder, SELLING, SELLING)
-        assert (report.noise, keys, outputs) == ([], [], [])
-        assert report.counts.keys == 8
-        assert report.counts.outputs == (SALES, SALES)
-
-
 def test_a_version_with_more_fields_and_outputs_differs_in_what_it_reads(
     sold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A field that only B has, at its default, is no difference; nor is it a first event."""
+    fields = "    large: int = 0\n    tags: tr.MapState[str, int]\n    kept: tr.ListState[int]"
+    takes = "self.large += 1; self.tags['new'] = 7; self.kept.append(8)"
     b = version(
         sold,
         "wider",
-        ("    count: int = 0", "    count: int = 0\n    large: int = 0"),
-        (SOLD, planted(1_500, 'self.large += 1\n            ctx.emit(totals, Total("more", 1))')),
+        ("    count: int = 0", f"    count: int = 0\n{fields}"),
+        (SOLD, planted(1_500, f'{takes}\n            ctx.emit(totals, Total("more", 1))')),
     )
     report, keys, outputs = comparison(monkeypatch, sold, SELLING, b)
     sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
     assert report.order == "tape"
     assert [(one["field"], one["b"], one["first_offset"]) for one in keys] == [
-        ("large (only in B)", "1", sale.offset)
+        ("kept[0] (only in B)", "8", sale.offset),
+        ("large (only in B)", "1", sale.offset),
+        ("tags['new'] (only in B)", "7", sale.offset),
     ]
     assert [(one["kind"], one["key"]) for one in outputs] == [("only-b", "more")]
 
@@ -127,40 +96,6 @@ def test_a_field_of_one_version_is_shown_where_it_is_not_at_its_default(
     expected = {(shop, "cents") for shop in shops_of}
     expected.add((sale.key.decode(), "large (only in B)" if wider == "b" else "large"))
     assert {(one["key"], one["field"]) for one in keys} == expected
-
-
-def test_what_an_app_sends_to_itself_puts_both_in_canonical_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lived.append(tmp_path, payments.outputs(payments.payments(60)), {"paid": 2})
-    lived.live_on(tmp_path, PAYMENTS)
-    large = '1 if wrong() == "topic" else event.amount'
-    paid = next(one for one in payments.payments(60)[20:] if one.amount >= payments.LARGE)
-    more = f'event.amount + ((event.customer, event.at) == ("{paid.customer}", {paid.at}))'
-    b = version(tmp_path, "sends_more", (large, more), of=payments.__file__)
-    report, keys, _ = comparison(monkeypatch, tmp_path, PAYMENTS, PAYMENTS)
-    assert (report.order, keys) == ("tape", [])
-    report, keys, outputs = comparison(monkeypatch, tmp_path, PAYMENTS, b)
-    assert report.order == "canonical"
-    assert report.why.startswith("along the tape, B: what partition ")
-    assert report.noise == []
-    firsts = {(one["topic"], one["key"], one["first_topic"], one["first_timer"] is None) for one in outputs}
-    region = payments.region_of(paid.customer)
-    assert firsts == {("large", region, "paid", True), ("windows", region, "large", True)}
-    assert {one["first_time"].timestamp() * 1000 for one in outputs if one["topic"] == "large"} == {paid.at}
-    assert {one["first_topic"] for one in keys} <= {"large"}
-
-
-def test_code_that_is_not_what_ran_is_noise(sold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = version(sold, "not_what_ran", (SOLD, planted(1_500, "self.cents += 1")))
-    report, keys, outputs = comparison(monkeypatch, sold, other, other)
-    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
-    later = [one for one in lived.read(sold, "sales") if one.key == sale.key and one.timestamp_ms >= 1_500]
-    assert report.noise == [
-        "1 row of A are not those of the service",
-        f"{len(later)} outputs of A are not those of the service",
-    ]
-    assert (keys, outputs) == ([], [])
 
 
 REFUSED = [
@@ -247,6 +182,8 @@ def test_what_another_log_has_led_to_is_not_used(sold: Path, tmp_path: Path, mon
 
 
 METRICS = """
+-- name: none
+select 0
 -- name: cents
 -- unit: key
 select key, cents from states."Shop"
@@ -262,14 +199,15 @@ def test_metrics_and_limits_are_in_the_report_and_its_page(
     b = version(sold, "measured", (SOLD, f"{SOLD} + 5"))
     file = tmp_path / "metrics.sql"
     file.write_text(METRICS.replace("outputs\n", "shown\n"), encoding="utf-8")
-    limits = ("keys>50%", "cents>1", "shown>1000")
+    limits = ("none>1%", "keys>50%", "cents>1", "shown>1000")
     to = str(tmp_path / "out")
     report, keys, _ = comparison(monkeypatch, sold, SELLING, b, metrics=str(file), limits=limits, to=to)
     assert [(one.name, one.difference) for one in report.metrics] == [
+        ("none", 0.0),
         ("cents", 5.0 * SALES),
         ("shown", 5.0 * SALES),
     ]
-    cents = report.metrics[0]
+    cents = report.metrics[1]
     assert cents.values is not None
     by_shop = dict.fromkeys({one.key for one in lived.read(sold, "sales")}, 0)
     assert [sum(one) for one in cents.values.series] == [len(by_shop)] * 2
@@ -279,6 +217,8 @@ def test_metrics_and_limits_are_in_the_report_and_its_page(
     assert cents.high is not None
     assert cents.low < 5 * SALES < cents.high
     assert report.exceeded == ["keys>50%", "cents>1"]
+    (said,) = report.unanswered  # which does not cost the others their answers
+    assert "'none>1%' is a share of none, and that is 0" in said
     (field,) = (one for one in report.fields if one.field == "cents")
     assert (field.keys, sum(field.histogram)) == (8, 8)
     assert (sum(field.values_a), sum(field.values_b)) == (8, 8)
@@ -497,3 +437,52 @@ def test_a_tape_that_begins_with_a_snapshot_is_the_first_line(
     assert ended.code == 1
     assert "both in canonical order: as --order says\n1 of 8 keys differ" in ended.out
     assert "ATTENTION" not in ended.out
+
+
+def test_the_worst_keys_are_traced_in_both_versions_around_their_first_event(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = version(sold, "traced", (SOLD, planted(1_500, "self.cents += 1000")))
+    report, (row,), _ = comparison(monkeypatch, sold, SELLING, b, to=str(tmp_path / "out"))
+    (traced,) = report.traces
+    assert (traced.name, traced.key) == ("Shop", row["key"])
+    firsts = [one for side in (traced.a, traced.b) for one in side if one.is_first]
+    assert [f"sales @{row['first_offset']}" in one.lines[0] for one in firsts] == [True, True]
+    one, other = (next(line for line in each.lines if "cents: " in line) for each in firsts)
+    before, after = re.findall(r"\d+", one)
+    assert other == f"    cents: {before} → {int(after) + 1000}"
+    assert [one.lines for one in traced.a[:2]] == [one.lines for one in traced.b[:2]]
+    assert not traced.a[0].is_first
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert f"cents: {before} → {int(after) + 1000}" in page
+
+
+WINDOWS = """
+import msgspec
+import tailrace as tr
+from tailrace import agg, windows
+from tests.lab.selling import Sale, Total
+
+app = tr.App("windows", partitions=2)
+sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)
+sums = app.window("sums", sales, windows.tumbling("400ms"), agg.total(lambda sale: sale.cents))
+totals = app.topic("totals", Total, key="shop")
+
+@app.process(sums)
+def closed(event: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+    ctx.emit(totals, Total(ctx.key, event.value))
+"""
+
+
+def test_outputs_of_a_window_part_at_the_event_that_it_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, shops.sales(120), {"sales": 2, "totals": 2})
+    a, b = tmp_path / "sums_a.py", tmp_path / "sums_b.py"
+    a.write_text(WINDOWS, encoding="utf-8")
+    b.write_text(WINDOWS.replace("sale.cents)", "sale.cents + (sale.at == 1_500))"), encoding="utf-8")
+    report, keys, outputs = comparison(monkeypatch, tmp_path, f"{a}:app", f"{b}:app")
+    sale = next(one for one in lived.read(tmp_path, "sales") if one.timestamp_ms == 1_500)
+    assert (report.noise, keys) == ([], [])
+    assert [(one["key"].encode(), one["time"].timestamp()) for one in outputs] == [(sale.key, 1.599)]
+    assert [(one["first_topic"], one["first_offset"]) for one in outputs] == [("sales", sale.offset)]

@@ -8,13 +8,16 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding import driver
 from tailrace.lab import side
+from tailrace.log.embedded import EmbeddedLog
 from tests.cast.webs import Kept, Node, Reached, Web, reach
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.planted import LAST_MS, app_of, drawn, fed, is_known, sent
@@ -72,18 +75,14 @@ class Expected:
         }
         """The outputs that differ, and how many more there are in B."""
 
-    def check_keys(self, rows: Sequence[Row], offsets: Mapping[tuple[str, int | None], int]) -> Counter[str]:
-        """Check ``differences``. Returns how many first events there are of which kind."""
+    def check_keys(self, rows: Sequence[Row], offsets: Mapping[tuple[str, int | None], int]) -> None:
+        """Check ``differences``."""
         assert {(row["actor"], row["key"]) for row in rows} == self.keys.keys()
-        kinds = Counter[str]()
         for row in rows:
-            times, at = self.keys[row["actor"], row["key"]], time_of(row, "first_time")
-            assert at in times, row
-            kinds["the only one possible" if len(times) == 1 else "one of several"] += 1
+            at = time_of(row, "first_time")
+            assert at in self.keys[row["actor"], row["key"]], row
             if (place := offsets.get((row["first_topic"], at))) is not None:
                 assert (row["first_offset"], row["first_timer"]) == (place, None)
-                kinds["at its offset"] += 1
-        return kinds
 
     def check_outputs(self, rows: Sequence[Row]) -> None:
         """Check ``outputs_differences``."""
@@ -97,6 +96,17 @@ class Expected:
             # Other outputs than the results go to other keys than those that they come from, and follow from these alone.
             assert at in own.union(*before) or (at is None and row["topic"] != "results" and not before), row
         assert more == self.groups
+
+
+def times_in(folder: Path) -> dict[tuple[str, int, int], int]:
+    """The times of all records of a log, by topic, partition and offset."""
+    with closing(EmbeddedLog(folder / "log", create=False)) as log:
+        return {
+            (name, number, one.offset): one.timestamp_ms
+            for name in log.topics()
+            for number in range(log.partitions(name))
+            for one in scan(log, name, number)
+        }
 
 
 @pytest.mark.one_seed_in(50)  # one takes a second
@@ -123,15 +133,19 @@ def test_a_planted_change_is_found_at_its_event_for_each_key_and_nowhere_else(
             order = "tape" if lives and wanted.sends_same else "canonical"
             assert (report.noise, report.order) == ([], order), report.why
             kinds[order] += 1
+            times = times_in(folder)
             # An event is known by its time, which no other has.
-            offsets: dict[tuple[str, int | None], int] = {
-                (name, one.timestamp_ms): one.offset
-                for name in web.sources
-                if name not in web.repartitioned
-                for one in lived.read(folder, name)
-            }
-            kinds += wanted.check_keys(keys, offsets)
+            sources = {*web.sources} - web.repartitioned
+            wanted.check_keys(
+                keys, {(name, at): offset for (name, _, offset), at in times.items() if name in sources}
+            )
             wanted.check_outputs(others)
+            for row in (*keys, *others):  # also of messages, and of topics of the app
+                place = row["first_topic"], row["first_partition"], row["first_offset"]
+                assert row["first_offset"] is None or times[place] == time_of(row, "first_time"), row
+            kinds["recorded messages"] += sum(
+                row["first_topic"] == "proof.inbox" and row["first_offset"] is not None for row in keys
+            )
             kinds["outputs"] += len(others)
         shutil.rmtree(folder)
     assert kinds["outputs"]

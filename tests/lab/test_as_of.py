@@ -18,22 +18,14 @@ import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 import tailrace as tr
-from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.observer import stored_now
 from tailrace.core.errors import OffsetGoneError, UsageError
-from tailrace.core.storage import StateReader
-from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.lab.export import Destination, ExportReport, StateOptions, export_points, export_state
-from tailrace.lab.passes import AllKeys, check_after, take_along_tape
+from tailrace.lab.passes import check_after
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshot
 from tailrace.testing import Harness
-from tests.history.sales import random_service
 from tests.lab import yard
-from tests.lab.rows_now import rows_now
 from tests.runtime.state_world import KEYS, ROUNDS, World
 from tests.runtime.tallies import ticks
 
@@ -135,18 +127,6 @@ def test_each_point_has_the_state_of_its_key_at_its_time(tmp_path: Path, seeds: 
         assert f"{missing} rows without state at the time: nulls" in report.notes
 
 
-def test_a_point_after_all_events_has_the_last_state(tmp_path: Path) -> None:
-    h, events = yard.lived(3, 50)
-    with h:
-        points = [("Riga", slot, yard.BEGIN + timedelta(days=1), slot) for slot in range(-2, 3)]
-        report, found = at_points(h, tmp_path / "at", table_of(points))
-    known = yard.lives(events)
-    assert [row["count"] for row in found] == [
-        known.get(("Riga", slot), {}).get("count") for slot in range(-2, 3)
-    ]
-    assert "5 rows after all that was handled: the last state of the key" in report.notes
-
-
 class Beat(msgspec.Struct, frozen=True):
     who: tr.Key[str]
     at: tr.EventTime[int]
@@ -215,44 +195,6 @@ def test_events_that_wait_for_their_turn_are_handled_by_then(tmp_path: Path) -> 
             h, tmp_path / "at", pa.table({"key": ["a"] * 3, "time": [0, 7 * MINUTE_MS, 20 * MINUTE_MS]})
         )
     assert [row["count"] for row in found] == [1, 8, 21]
-
-
-class _Compares(AllKeys):
-    """Compares the rows of a key with those of all keys, which are collected each time."""
-
-    def __init__(self) -> None:
-        super().__init__(0, ())
-        self.compared = 0
-        self.names: set[Any] = set()
-
-    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
-        self.names.add(cells.context.key)
-        for key in self.names:
-            one, other = stored_now(cells, actor, key), rows_now(cells, actor, key)
-            assert _without_timers(one) == _without_timers(other)
-            self.compared += bool(one)
-
-    def has_all(self) -> bool:
-        return False
-
-    def end(self, state: StateReader, /) -> None:
-        assert self.compared
-
-
-def _without_timers(found: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    return {
-        rest: value if rest else value[rows.start_of_fields(value) :]
-        for rest, value in found.items()
-        if rest[:1] != b"t"
-    }
-
-
-@pytest.mark.one_seed_in(5)
-def test_the_rows_of_one_key_are_those_among_all(seeds: range) -> None:
-    for seed in seeds:
-        with random_service(seed) as h:
-            for number in range(2):
-                take_along_tape(AppHistory(h.plan, h.log), number, _Compares(), any_environment=True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import duckdb
 import msgspec
 import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 import polars as pl
-import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 from filelock import FileLock
@@ -281,9 +280,3 @@ def test_records_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:
         report = export_topics(h.plan, h.log, Destination(tmp_path / "out"), ["moves"])
     assert (report.tables[0].rows, report.skipped) == (20, 2)
     assert [one for one in report.notes if "left out: moves partition" in one]
-
-
-def test_durations_are_ints_anywhere_in_a_type() -> None:
-    inner = pa.struct([("a", pa.duration("us")), ("b", pa.list_(pa.duration("us")))])
-    found = files.settled(pa.map_(pa.string(), inner))
-    assert found == pa.map_(pa.string(), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]))

@@ -15,7 +15,7 @@ import pytest
 from tailrace.core.errors import OffsetGoneError, OptionError
 from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.lab import export
-from tailrace.lab.sql import answered, tables_in
+from tailrace.lab.sql import answered
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
@@ -64,11 +64,6 @@ def test_only_what_a_query_names_is_read(
     h, _ = life
     monkeypatch.setattr(export, "export_state", lambda *_: pytest.fail("a state is read"))
     assert asked(h, "select 1 + 1") == [(2,)]
-
-
-def test_the_tables_of_a_query() -> None:
-    query = """with one as (select * from Slot) from one join topics."a.b" on true join 'x.parquet' on true"""
-    assert tables_in(query) >= {("", "Slot"), ("topics", "a.b")}
 
 
 @pytest.mark.parametrize(

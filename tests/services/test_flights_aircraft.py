@@ -13,7 +13,7 @@ from services.flights.aircraft import (
     legs_finished,
     movements,
 )
-from tailrace.testing import END, Harness, Item, Watermark
+from tailrace.testing import Harness
 
 BLOCK_MS = 2 * HOUR_MS
 NOON_MS = 12 * HOUR_MS
@@ -64,13 +64,6 @@ def test_a_leg_is_finished_from_gate_to_gate():
             )
         ]
         h.replay()
-
-
-def test_an_aircraft_that_the_registry_does_not_know_has_no_seats_to_tell():
-    with Harness(app) as h:
-        h.send(departures, FIRST)
-        h.send(arrivals, arrival(FIRST, 0))
-        assert [leg.seats for leg in h.end_of_input().to(legs_finished)] == [None]
 
 
 @pytest.mark.parametrize(
@@ -181,19 +174,3 @@ def test_a_departure_that_becomes_known_after_event_time_has_passed_it_is_handle
         assert h.late == 1
         assert [leg.tail for leg in h.emitted(legs_finished)] == ["N1", "N2"]
         assert h.emitted(aircraft_overdue) == []
-
-
-def test_faults_anywhere_change_nothing(survives):
-    items: list[Item] = [
-        (airframes, Airframe("N1", 0, "BOEING", "737", 149, None)),
-        (departures, FIRST),
-        (arrivals, arrival(FIRST, 30)),
-        (departures, SECOND),
-        Watermark(SECOND.expected_ms + GRACE_MS),
-        (arrivals, arrival(SECOND, 200)),
-        END,
-    ]
-    found = survives(app, items)
-    assert [event for event, _ in found["aircraft-overdue", "N1"]] == [overdue(SECOND)]
-    assert [event.handed_minutes for event, _ in found["movements", "EWR"]] == [0, 30]
-    assert [event.seats for event, _ in found["legs-finished", "N1"]] == [149, 149]

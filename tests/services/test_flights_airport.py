@@ -19,7 +19,7 @@ from services.flights.airport import (
     movements,
     weather,
 )
-from tailrace.testing import END, Harness, Item, Watermark
+from tailrace.testing import Harness
 
 NOON_MS = 12 * HOUR_MS
 RAIN = Weather("EWR", NOON_MS, 50.0, 12.0, None, 0.1, 4.0)
@@ -102,12 +102,6 @@ def test_every_flight_that_becomes_known_later_makes_a_revision():
         h.replay()
 
 
-def test_an_hour_in_which_nothing_was_scheduled_is_not_told():
-    with Harness(app) as h:
-        h.send(weather, RAIN)
-        assert h.end_of_input() == []
-
-
 def test_an_hour_is_forgotten_after_three_days():
     with Harness(app) as h:
         h.send(weather, RAIN)
@@ -139,29 +133,3 @@ def test_a_better_hour_or_one_with_few_departures_stops_the_alert():
         with Harness(app) as h:
             h.send(movements, *busy(0, 50), *busy(1, 50), *better, *busy(3, 50), *busy(4, 50))
             assert h.end_of_input().to(congestion_alerts) == [], better
-
-
-def test_airports_do_not_disturb_one_another():
-    with Harness(app, partitions=1) as h:
-        h.send(weather, RAIN)
-        h.send(movements, movement(1, 0), movement(2, 0, airport="LGA"))
-        h.end_of_input()
-        expected = [joined(movement(1, 0), RAIN), joined(movement(2, 0, airport="LGA"))]
-        assert h.emitted(departures_in_weather) == expected
-
-
-def test_faults_anywhere_change_nothing(survives):
-    items: list[Item] = [
-        (movements, movement(1, 0, 20)),
-        (weather, RAIN),
-        (cancellations, Cancellation("EWR", "UA", 4, "ORD", NOON_MS)),
-        Watermark(NOON_MS + 2 * HOUR_MS),
-        (movements, movement(2, 10, 300)),
-        END,
-    ]
-    found = survives(app, items)
-    told = [event for event, _ in found["hourly-statistics", "EWR"]]
-    assert [(s.revision, s.departures, s.cancelled, s.delay_minutes) for s in told] == [
-        (1, 1, 1, 20),
-        (2, 2, 1, 320),
-    ]

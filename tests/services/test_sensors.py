@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.sensors import Average, Reading, RisingAlert
 from services.sensors import Windows, app, averages, late_readings, readings, rising_alerts
-from tailrace.testing import CRASH, Harness, Item, Watermark
+from tailrace.testing import Harness
 
 
 def celsius(sensor, at_ms, degrees):
@@ -20,34 +20,6 @@ def test_the_average_of_a_window_comes_with_its_end_as_soon_as_the_watermark_has
         assert h.advance_watermark(4_999).to(averages) == [Average("hall", 5_000, 15.0, 3)]
         assert h.advance_watermark(60_000) == []
         h.replay()
-
-
-def test_a_reading_at_the_end_of_a_window_belongs_to_the_next_one_and_closes_the_first():
-    with Harness(app) as h:
-        h.send(readings, celsius("hall", 4_000, 10), celsius("hall", 5_000, 20))
-        assert h.emitted(averages) == []  # readings may come a second late
-        out = h.send(readings, celsius("hall", 6_000, 30))
-        assert out.to(averages) == [Average("hall", 5_000, 10.0, 1)]
-        assert h.end_of_input().to(averages) == [Average("hall", 10_000, 25.0, 2)]
-        h.replay()
-
-
-def test_every_sensor_has_its_own_windows():
-    with Harness(app) as h:
-        h.send(readings, celsius("hall", 0, 10), celsius("attic", 0, 30), celsius("hall", 1, 20))
-        out = h.end_of_input()
-        assert sorted(out.to(averages), key=lambda a: a.sensor) == [
-            Average("attic", 5_000, 30.0, 1),
-            Average("hall", 5_000, 15.0, 2),
-        ]
-        assert all(o.key == o.event.sensor for o in out)
-
-
-def test_a_window_without_readings_has_no_average():
-    with Harness(app) as h:
-        h.send(readings, celsius("hall", 0, 10), celsius("hall", 21_000, 20))
-        assert [a.window_end_ms for a in h.emitted(averages)] == [5_000]
-        assert [a.window_end_ms for a in h.end_of_input().to(averages)] == [25_000]
 
 
 def test_a_late_reading_counts_while_its_window_is_open_and_goes_aside_when_it_is_closed():
@@ -133,50 +105,3 @@ def test_after_an_alert_a_further_rise_begins_anew():
 
 def test_a_single_reading_is_no_rise():
     assert alerts((0, 60.0), until=9_000) == []
-
-
-def test_a_crash_neither_stops_the_second_nor_begins_it_anew():
-    with Harness(app) as h:
-        h.send(readings, Reading("hall", 0, 60.0), Reading("hall", 1, 61.0))
-        h.advance_clock(600)
-        h.crash()
-        assert h.advance_clock(999) == []
-        h.crash()
-        assert h.advance_clock(1_000).to(rising_alerts) == [RisingAlert("hall", 0, 61.0)]
-        h.crash()
-        assert h.advance_clock(9_000) == []
-        h.replay()
-
-
-def test_an_alert_that_fell_due_while_the_service_was_down_comes_when_it_is_up():
-    with Harness(app) as h:
-        h.send(readings, Reading("hall", 0, 60.0), Reading("hall", 1, 61.0))
-        h.crash()
-        assert h.advance_clock(60_000).to(rising_alerts) == [RisingAlert("hall", 0, 61.0)]
-        h.replay()
-
-
-def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(survives):
-    items: list[Item] = [
-        (readings, celsius("hall", 1_000, 10)),
-        (readings, celsius("attic", 1_000, 30)),
-        (readings, celsius("hall", 3_000, 20)),
-        (readings, celsius("hall", 2_500, 12)),
-        (readings, celsius("hall", 7_000, 10)),
-        (readings, celsius("hall", 4_000, 99)),
-        Watermark(20_000),
-    ]
-    found = survives(app, items)
-    assert [a for a, _ in found["averages", "hall"]] == [
-        Average("hall", 5_000, 14.0, 3),
-        Average("hall", 10_000, 10.0, 1),
-    ]
-    assert [a for a, _ in found["averages", "attic"]] == [Average("attic", 5_000, 30.0, 1)]
-    assert [r.at_ms for r, _ in found["late-readings", "hall"]] == [4_000]
-
-
-def test_a_crash_before_the_first_commit_begins_again():
-    with Harness(app) as h:
-        h.run([(readings, celsius("hall", 0, 10)), CRASH, (readings, celsius("hall", 1, 20)), CRASH])
-        assert h.end_of_input().to(averages) == [Average("hall", 5_000, 15.0, 2)]
-        h.replay()

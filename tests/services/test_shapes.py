@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.shapes import ColourCount, Shape
+from schemas.shapes import Shape
 from services.shapes import Colour, app, by_colour, colour_counts, shapes
 from tailrace.testing import Harness
 
@@ -42,24 +42,6 @@ def test_what_is_not_orange_is_passed_on_unchanged_under_its_colour():
         passed = [o for o in out if o.topic == by_colour.name]
         assert sorted(o.event.drawing for o in passed) == ["d1", "d2", "d4", "d5", "d7", "d8", "d9"]
         assert all(o.key == o.event.colour and o.event in DRAWN for o in passed)
-
-
-def test_counts_go_on_after_a_crash():
-    with Harness(app) as h:
-        h.send(shapes, *DRAWN[:5])
-        h.crash()
-        out = h.send(shapes, *DRAWN[5:])
-        assert counts_of(out.to(colour_counts), "yellow") == [4]
-        assert counts_of(out.to(colour_counts), "blue") == [2, 3]
-        h.replay()
-
-
-def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(survives):
-    found = survives(app, [(shapes, shape) for shape in DRAWN[:6]], but=by_colour)
-    assert [event for event, _ in found["colour-counts", "yellow"]] == [
-        ColourCount("yellow", n) for n in (1, 2, 3)
-    ]
-    assert [event for event, _ in found["colour-counts", "blue"]] == [ColourCount("blue", 1)]
 
 
 @given(st.lists(st.sampled_from(["yellow", "blue", "orange", "green"]), max_size=40))

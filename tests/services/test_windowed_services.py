@@ -220,12 +220,3 @@ def test_payments_are_checked_by_all_rules(seed: int, checked: bool) -> None:
         assert sorted(h.emitted(fraud.suspicious), key=repr) == sorted(wanted, key=repr)
         assert h.dropped == 0
         h.replay()
-
-
-def test_faults_change_nothing(survives: Any) -> None:
-    random = Random(3)
-    trades = [
-        (stocks.trades, Trade(random.choice(["ABC", "XYZ"]), at, round(random.uniform(1, 9), 1)))
-        for at in shuffled(random, 12, 4_000, 1_000)
-    ]
-    assert survives(stocks.app, [*trades, END], but=stocks.quotes)

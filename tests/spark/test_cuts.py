@@ -134,15 +134,6 @@ def test_no_query_reads_by_the_filter_of_another(spark, lived, pushdown):
     check(planes, state, EVERY, *OF_STATE[:3], EVERY, *OF_STATE[3:], EVERY)
 
 
-@pytest.mark.parametrize("cached", [False, True], ids=["read", "cached"])
-@pytest.mark.parametrize("first", [EVERY, OF_EVENTS[0]], ids=["all rows first", "some rows first"])
-def test_the_order_of_queries_does_not_matter(spark, lived, pushdown, cached, first):
-    frame = reading(spark, log=lived.folder / "log", topic="trips", app=APP).load()
-    frame = frame.cache() if cached else frame
-    check(frame, events_in(lived.folder / "log"), first, OF_EVENTS[0], EVERY)
-    frame.unpersist()
-
-
 @pytest.mark.usefixtures("pushdown")
 def test_a_view_a_join_and_a_union_read_all_that_they_ask_for(spark, lived):
     rows = events_in(lived.folder / "log")

@@ -25,8 +25,9 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.spark.arrow import pa
 from tailrace.spark.source import TailraceSource
-from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task
+from tailrace.state.snapshots import Snapshots
 from tests.spark.reading import answer
+from tests.state.snapshots.making import published
 
 
 class Seen(msgspec.Struct):
@@ -70,28 +71,8 @@ class Odd:
             encoded = actor.key_codec.encode(key)
             row = rows.actor_prefix("Odd") + rows.escaped(encoded)
             parts[partition_of(encoded, 2)][row] = bytes((rows.FORMAT,)) + msgspec.msgpack.encode(one)
-        snapshots = Snapshots(str(self.folder), "odd")
-        draft = snapshots.begin()
-        tasks = tuple(
-            TaskEntry(
-                number,
-                b"cut",
-                schema=encode_schemas({"Odd": schemas[number % len(schemas)]} if schemas else {}),
-                files=write_task(draft.folder_uri, number, "only", sorted(part.items())),
-            )
-            for number, part in enumerate(parts)
-        )
-        snapshots.publish(
-            Manifest(
-                id=draft.id,
-                app="odd",
-                version="",
-                partitions=2,
-                created_ms=draft.created_ms,
-                keys=keys,
-                tasks=tasks,
-            )
-        )
+        encoded_schemas = [encode_schemas({"Odd": one}) for one in schemas] or [encode_schemas({})]
+        published(Snapshots(str(self.folder), "odd"), parts, schemas=encoded_schemas, keys=keys)
 
     def rows(self) -> dict[bytes, bytes]:
         snapshot = Snapshots(str(self.folder), "odd").open()

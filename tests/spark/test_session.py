@@ -18,17 +18,6 @@ from tailrace.spark.session import register, session
 from tests.spark import travel
 
 
-def test_workers_run_this_interpreter_and_find_what_this_process_finds(spark):
-    def told(_: object) -> tuple[str, str]:
-        from tests.spark import travel
-
-        return sys.executable, travel.__file__
-
-    from tests.spark import travel
-
-    assert spark.sparkContext.parallelize([0], 1).map(told).first() == (sys.executable, travel.__file__)
-
-
 def test_nothing_of_a_local_spark_is_open_to_the_network(spark):
     assert spark.conf.get("spark.driver.host") == spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None

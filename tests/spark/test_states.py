@@ -14,11 +14,12 @@ from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.spark import writer
-from tailrace.state.snapshots import Manifest, Snapshot, Snapshots, TaskEntry, write_task
+from tailrace.state.snapshots import Snapshot, Snapshots
 from tailrace.state.snapshots.actors import Entry, StoredActor
 from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.spark import travel
 from tests.spark.reading import answer
+from tests.state.snapshots.making import published
 
 COUNT = 300
 LAST = travel.DAY + timedelta(minutes=COUNT - 1)
@@ -122,12 +123,6 @@ def test_an_incremental_snapshot_shows_the_merged_state(options):
     }
 
 
-def test_the_latest_snapshot_is_read_unless_one_is_named(options, lived):
-    del options["id"]
-    found = answer(**options, actor="Plane", columns="miles").rows
-    assert sum(row["miles"] for row in found) == sum(range(COUNT + 1))
-
-
 class Read:
     """What was read of a snapshot."""
 
@@ -228,15 +223,8 @@ def by_hand(tmp_path):
         ),
         rows.timer_row(prefix, rows.EVENT_TIME, b"nlate"): rows.encode_timer(rows.Timer(9_000, 1)),
     }
-    snapshots = Snapshots(str(tmp_path), "parcels")
-    draft = snapshots.begin()
-    files = write_task(draft.folder_uri, 0, "only", sorted(found.items()))
-    task = TaskEntry(0, b"cut", schema=encode_schemas({"Parcel": actor.schema}), files=files)
-    snapshots.publish(
-        Manifest(
-            id=draft.id, app="parcels", version="", partitions=1, created_ms=draft.created_ms, tasks=(task,)
-        )
-    )
+    schema = encode_schemas({"Parcel": actor.schema})
+    published(Snapshots(str(tmp_path), "parcels"), [found], schemas=[schema])
     return {"snapshot": str(tmp_path), "app": "parcels"}
 
 
@@ -257,13 +245,6 @@ def test_an_entry_that_expires_says_when_and_its_hidden_timer_is_none(by_hand):
         (7, "event", "late", at(9_000), 0),
         (7, "processing", None, at(7_000), 2),
     ]
-
-
-def test_the_key_has_another_name_where_a_field_has_its_own(by_hand):
-    assert answer(**by_hand, actor="Parcel", keys='[["Rome", 7]]').rows == [
-        {"_key": {"_1": "Rome", "_2": 7}, "key": "mine"}
-    ]
-    assert answer(**by_hand, actor="Parcel", keys='[["Rome", 8]]').rows == []
 
 
 def test_a_row_without_a_field_shows_what_the_code_reads_from_it() -> None:

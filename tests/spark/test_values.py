@@ -23,8 +23,9 @@ from tailrace.core.errors import BadRecordError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition, TopicSettings
-from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task
+from tailrace.state.snapshots import Snapshots
 from tests.spark.reading import answer
+from tests.state.snapshots.making import published
 
 NAN, INFINITE = float("nan"), float("inf")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -122,14 +123,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         value = bytes((rows.FORMAT,)) + msgspec.msgpack.encode(fields)
         found[rows.actor_prefix("Kept") + rows.escaped(key)] = value
     snapshots = Snapshots(str(path / "snapshots"), "values")
-    draft = snapshots.begin()
-    files = write_task(draft.folder_uri, 0, "only", sorted(found.items()))
-    task = TaskEntry(0, b"cut", schema=encode_schemas({"Kept": actor.schema}), files=files)
-    snapshots.publish(
-        Manifest(
-            id=draft.id, app="values", version="", partitions=1, created_ms=draft.created_ms, tasks=(task,)
-        )
-    )
+    published(snapshots, [found], schemas=[encode_schemas({"Kept": actor.schema})])
     return path
 
 

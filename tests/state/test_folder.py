@@ -118,13 +118,6 @@ def test_a_labelled_folder_without_its_database_is_damage(tmp_path: Path) -> Non
     assert "rebuilt from the changelog" in refused(tmp_path, CorruptStateError)
 
 
-def test_a_database_without_its_current_is_damage_and_none_of_its_files_is_cleared_away(
-    tmp_path: Path,
-) -> None:
-    (written(tmp_path) / DATABASE / "CURRENT").unlink()
-    refused(tmp_path, CorruptStateError)
-
-
 def test_what_an_interrupted_start_left_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in ("_hold", "_write_label", "complete"):
         path = tmp_path / step

@@ -175,15 +175,6 @@ def test_a_changed_byte_in_the_block_of_the_cut_is_found_when_the_store_is_opene
         pass
 
 
-def test_a_damaged_tail_of_the_write_ahead_log_leaves_an_earlier_cut(grown, tmp_path: Path) -> None:
-    path = shutil.copytree(grown[0], tmp_path / "state")
-    (log,) = (file for file in files(path, "*.log") if file.stat().st_size)
-    log.write_bytes(log.read_bytes()[:-100])
-    assert sound(path, grown[1])
-    with opened(path) as store:
-        assert store.cut == b"8"
-
-
 @pytest.mark.one_seed_in(10)  # it opens a database: 60 ms
 def test_any_damage_is_refused_or_leaves_the_rows_of_a_cut(grown, seeds: range) -> None:
     for seed in seeds:

@@ -52,24 +52,6 @@ def test_both_stores_equal_a_dict_under_any_batches_scans_and_reopenings(steps) 
             rocks.close()
 
 
-def test_a_new_store_is_empty_and_has_no_cut(store: Store) -> None:
-    assert store.cut is None
-    assert store.get(b"a") is None
-    assert store.get_many([]) == []
-    assert list(store.scan(b"", b"\xff")) == []
-
-
-def test_an_empty_cut_is_not_the_absence_of_one(store: Store) -> None:
-    store.write({}, b"")
-    assert store.cut == b""
-
-
-def test_an_empty_value_is_not_the_absence_of_one(store: Store) -> None:
-    store.write({b"a": b""}, b"1")
-    assert store.get(b"a") == b""
-    assert store.get_many((b"a", b"b", b"a")) == [b"", None, b""]
-
-
 def test_what_a_store_writes_for_itself_is_never_seen_as_a_row(store: Store) -> None:
     for _ in range(40):  # every slot of the numbers of batches
         store.write({FIRST_ROW: b"least"}, b"cut")
@@ -96,13 +78,6 @@ def test_a_scan_shows_the_rows_as_they_were_when_it_was_asked_for(store: Store) 
     first = next(begun)
     store.write({row: (None if n % 2 else b"new") for n, row in enumerate(before)} | {b"zz": b"new"}, b"2")
     assert [first, *begun] == list(unread) == sorted(before.items())
-
-
-def test_a_scan_between_crossed_bounds_is_empty(store: Store) -> None:
-    store.write({b"a": b"1", b"b": b"2"}, b"1")
-    assert list(store.scan(b"b", b"a")) == []
-    assert list(store.scan(b"a", b"a")) == []
-    assert list(store.scan(b"", b"")) == []
 
 
 def test_a_scan_keeps_its_bound_alive(store: Store) -> None:

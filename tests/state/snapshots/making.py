@@ -1,6 +1,6 @@
 """Snapshots to look at: rows of every kind, written and published."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -89,14 +89,16 @@ def published(
     messages: Iterable[InputRecord] = (),
     deleted: Iterable[bytes] | None = None,
     groups: dict[str, int] = NO_LIMITS,
+    schemas: Sequence[bytes] = (b"",),
     **about: Any,
 ) -> Manifest:
-    """A snapshot of these tasks, published. ``groups``: the sizes of row groups, as of ``write_task``."""
+    """A snapshot of these tasks, published. ``groups``: the sizes of row groups, as of ``write_task``; ``schemas``: of the tasks in turn."""
     draft = snapshots.begin(id, created_ms)
     entries = tuple(
         TaskEntry(
             partition,
             b"cut",
+            schema=schemas[partition % len(schemas)],
             files=write_task(
                 draft.folder_uri,
                 partition,

@@ -59,18 +59,6 @@ def test_a_chain_is_read_as_the_whole_that_it_stands_for(first, changes) -> None
         assert snapshot.verify() == []
 
 
-def test_chunks_that_end_at_different_rows_are_merged(snapshots) -> None:
-    groups = {"rows_in_a_group": 256}
-    model = some_rows(1000)
-    parent = published(snapshots, [model], groups=groups)
-    for step in (2, 3, 97):
-        changed = dict(list((some_rows(1000, "M") | model).items())[::step])
-        gone = set(list(model)[1::step]) - changed.keys()
-        parent = upon(snapshots, parent, changed, gone, groups=groups)
-        model = {row: value for row, value in model.items() if row not in gone} | changed
-    assert list(snapshots.open(parent.id).rows(0)) == sorted(model.items())
-
-
 @given(
     st.dictionaries(st.binary(max_size=2), st.binary(max_size=1), max_size=30),
     st.dictionaries(st.binary(max_size=2), st.none() | st.binary(max_size=1), max_size=30),
