@@ -36,26 +36,21 @@ def commands(typed: str, shown: str, remark: str = "") -> str:
     return f"```sh\n{typed}\n```\n\n{remark}```text\n{shown}\n```\n"
 
 
-def test_an_output_that_is_not_so_is_found(tmp_path: Path) -> None:
-    assert play(HELLO.format("hello"), tmp_path) == 1
-    with pytest.raises(AssertionError, match="it prints"):
-        play(HELLO.format("goodbye"), tmp_path)
+BROKEN = HELLO.replace("print('hello')", "raise SystemExit(3)").format("...")
 
 
-def test_a_command_that_fails_is_found(tmp_path: Path) -> None:
-    broken = HELLO.replace("print('hello')", "raise SystemExit(3)")
-    with pytest.raises(AssertionError, match="exit code 3"):
-        play(broken.format("..."), tmp_path)
-
-
-def test_a_command_that_fails_before_the_last_is_found(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="exit code 1"):
-        play(commands("false\necho hello", "..."), tmp_path)
-
-
-def test_a_code_block_that_nobody_runs_is_found(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="does not begin with the name of its file"):
-        play("```python\nprint()\n```\n", tmp_path)
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (HELLO.format("goodbye"), "it prints"),
+        (BROKEN, "exit code 3"),
+        (commands("false\necho hello", "..."), "exit code 1"),
+        ("```python\nprint()\n```\n", "does not begin with the name of its file"),
+    ],
+)
+def test_what_is_not_so_or_fails_or_is_not_run_is_found(page: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=said):
+        play(page, tmp_path)
 
 
 def test_a_change_is_made_where_it_belongs_or_found_to_belong_nowhere(tmp_path: Path) -> None:

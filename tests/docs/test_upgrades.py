@@ -10,14 +10,13 @@ import pytest
 
 from tailrace.testing import Harness
 from tests.core.versions import Fields, Restart, Set, app_of
-from tests.docs import upgrades_of_fields, upgrades_of_services
-from tests.docs.upgrade_lines import LINES
-from tests.docs.upgrades_of_fields import FADED, fading
+from tests.docs import upgrades_of_services
+from tests.docs.upgrades_of_fields import FADED, LINES, fading
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrades.md"
 
-TRIED_IN = (upgrades_of_fields, upgrades_of_services)
-"""Importing them fills ``LINES``."""
+TRIED_IN = upgrades_of_services
+"""Importing it fills ``LINES``."""
 
 
 def rows_of_the_page() -> list[str]:

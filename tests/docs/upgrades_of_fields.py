@@ -1,9 +1,10 @@
-"""Lines of docs/upgrades.md on fields, defaults and TTLs."""
+"""Lines of docs/upgrades.md on fields, defaults and TTLs. Each is tried by a function that bears its first cell."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -12,9 +13,21 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import DefinitionError, IncompatibleStateError
 from tests.core.versions import Fields, Lives, Restart, Set, plan_of
-from tests.docs.upgrade_lines import line
 
 # --- how a change is tried
+
+LINES: dict[str, Callable[[Restart], None]] = {}
+"""By the first cell of the row: what tries it, on local state or on state restored from the changelog."""
+
+
+def line(name: str) -> Callable[[Callable[[Restart], None]], Callable[[Restart], None]]:
+    def add(tried: Callable[[Restart], None]) -> Callable[[Restart], None]:
+        assert name not in LINES
+        LINES[name] = tried
+        return tried
+
+    return add
+
 
 KEPT: Fields = {"kept": (int, 0)}
 ZERO: Fields = {**KEPT, "n": (int, 0)}
@@ -62,19 +75,82 @@ def refused(lives: Lives, how: Restart, fields: Fields, said: str = "") -> None:
     assert lives.state() == before
 
 
+class Change(NamedTuple):
+    """A change of fields: what the start says of it, and what the quiet key then reads; by default, it is refused."""
+
+    before: Fields
+    after: Fields
+    values: dict[str, Any] = {}
+    said: str = ""
+    reads: Any = ...
+    of: str = "n"
+
+    def check(self, how: Restart) -> None:
+        lives = lived(self.before, self.values)
+        if self.reads is ...:
+            refused(lives, how, self.after, self.said)
+        else:
+            assert warned(lives, how, self.after, self.said) == bool(self.said)
+            assert read(upgraded(lives, how, self.after), self.of) == self.reads
+
+
+def changes(name: str, *some: Change) -> None:
+    """A line of changes."""
+
+    @line(name)
+    def _(how: Restart) -> None:
+        for one in some:
+            one.check(how)
+
+
+def typed(before: tuple[Any, Any], after: tuple[Any, Any], *more: Any) -> Change:
+    """The field n, with another type and default."""
+    return Change({**KEPT, "n": before}, {**KEPT, "n": after}, *more)
+
+
 # --- fields
 
 
-@line("a field is added, with a default")
-def _(how: Restart) -> None:
-    lives = lived(KEPT)
-    assert not warned(lives, how, ZERO)
-    assert read(upgraded(lives, how, ZERO), "n") == 0
+class Colour(Enum):
+    RED = "red"
 
 
-@line("a field is added, without a default")
-def _(how: Restart) -> None:
-    refused(lived(KEPT), how, {**KEPT, "n": (int, None)}, "Give the field a default")
+class Colours(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+NAMED: Fields = {**KEPT, "m": (int, tr.field(default=0, name="n"))}
+changes("a field is added, with a default", Change(KEPT, ZERO, reads=0))
+changes(
+    "a field is added, without a default",
+    Change(KEPT, {**KEPT, "n": (int, None)}, said="Give the field a default"),
+)
+changes("a field is renamed, with `name=`", Change(ZERO, NAMED, {"n": 5}, reads=5, of="m"))
+changes(
+    "a type is widened",
+    typed((int, 0), (int | None, 0), {"n": 5}, "", 5),
+    typed((int, 0), (int | str, 0), {"n": 5}, "", 5),
+    typed((Colour, Colour.RED), (Colours, Colours.RED), {"n": "red"}, "", "red"),
+    typed((Literal["a"], "a"), (Literal["a", "b"], "a"), {"n": "a"}, "", "a"),
+    typed((list[int], LIST), (list[int | None], LIST), {"n": [1]}, "", [1]),
+)
+changes(
+    "a type is narrowed or replaced",
+    typed((float, 0.0), (int, 0), {}, "Keep the type"),
+    typed((int | None, 0), (int, 0), {}, "Keep the type"),
+    typed((int, 0), (str, ""), {}, "Keep the type"),
+    typed((Colours, Colours.RED), (Colour, Colour.RED), {}, "Keep the type"),
+)
+KINDS: list[tuple[Any, Any]] = [(int, 0), (tr.MapState[str, int], None), (tr.ListState[int], None)]
+changes(
+    "a plain field becomes a map or a list, or the other way round",
+    *(typed(one, other, {}, "under another name") for one in KINDS for other in KINDS if one is not other),
+)
+changes(
+    "the key type of a map changes",
+    typed(KINDS[1], (tr.MapState[int, int], None), {"n[x]": 5}, "Keep the type of the key"),
+)
 
 
 @line("a field is removed")
@@ -98,14 +174,6 @@ def _(how: Restart) -> None:
     assert lives.instance("c").n == 0
 
 
-@line("a field is renamed, with `name=`")
-def _(how: Restart) -> None:
-    renamed: Fields = {**KEPT, "m": (int, tr.field(default=0, name="n"))}
-    lives = lived(ZERO, {"n": 5})
-    assert not warned(lives, how, renamed)
-    assert read(upgraded(lives, how, renamed), "m") == 5
-
-
 @line("a field is renamed, without `name=`")
 def _(how: Restart) -> None:
     renamed: Fields = {**KEPT, "m": (int, 0)}
@@ -115,61 +183,11 @@ def _(how: Restart) -> None:
     assert read(upgraded(lives, how, ZERO), "n") == 5
 
 
-class Colour(Enum):
-    RED = "red"
-
-
-class Colours(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-@line("a type is widened")
-def _(how: Restart) -> None:
-    changes: list[tuple[Any, Any, Any, Any, Any]] = [
-        (int, 0, 5, int | None, 5),
-        (int, 0, 5, int | str, 5),
-        (Colour, Colour.RED, "red", Colours, "red"),
-        (Literal["a"], "a", "a", Literal["a", "b"], "a"),
-        (list[int], LIST, [1], list[int | None], [1]),
-    ]
-    for before, default, value, after, expected in changes:
-        lives = lived({**KEPT, "n": (before, default)}, {"n": value})
-        now = Colours.RED if after is Colours else default
-        assert not warned(lives, how, {**KEPT, "n": (after, now)})
-        assert (
-            [*read(upgraded(lives, how, {**KEPT, "n": (after, now)}), "n")] == [*expected]
-            if isinstance(expected, list)
-            else read(lives, "n") == expected
-        )
-
-
 @line("an `int` becomes a `float`")
 def _(how: Restart) -> None:
     lives = lived(ZERO, {"n": 5})
     refused(lives, how, {**KEPT, "n": (float, 0.0)}, "Keep the type")
     assert read(upgraded(lives, how, {**KEPT, "n": (int | float, 0)}), "n") == 5
-
-
-@line("a type is narrowed or replaced")
-def _(how: Restart) -> None:
-    changes: list[tuple[Any, Any, Any, Any]] = [
-        (float, 0.0, int, 0),
-        (int | None, 0, int, 0),
-        (int, 0, str, ""),
-        (Colours, Colours.RED, Colour, Colour.RED),
-    ]
-    for before, default, after, now in changes:
-        refused(lived({**KEPT, "n": (before, default)}), how, {**KEPT, "n": (after, now)}, "Keep the type")
-
-
-@line("a plain field becomes a map or a list, or the other way round")
-def _(how: Restart) -> None:
-    kinds: list[tuple[Any, Any]] = [(int, 0), (tr.MapState[str, int], None), (tr.ListState[int], None)]
-    for before in kinds:
-        for after in kinds:
-            if after is not before:
-                refused(lived({**KEPT, "n": before}), how, {**KEPT, "n": after}, "under another name")
 
 
 @line("the values of a map or a list are widened")
@@ -182,20 +200,13 @@ def _(how: Restart) -> None:
     assert (found.m["x"], [*found.l]) == (5, [6])
 
 
-@line("the key type of a map changes")
-def _(how: Restart) -> None:
-    lives = lived({**KEPT, "m": (tr.MapState[str, int], None)}, {"m[x]": 5})
-    refused(lives, how, {**KEPT, "m": (tr.MapState[int, int], None)}, "Keep the type of the key")
-
-
 # --- defaults
 
 
-@line("a default changes")
-def _(how: Restart) -> None:
-    lives = lived(ZERO)
-    assert warned(lives, how, SEVEN, "has the default 7 now, it had 0: stored values do not change")
-    assert read(upgraded(lives, how, SEVEN), "n") == 0
+changes(
+    "a default changes",
+    Change(ZERO, SEVEN, said="has the default 7 now, it had 0: stored values do not change", reads=0),
+)
 
 
 @line("a default changes, and a key is not stored")
@@ -223,12 +234,11 @@ def place(**defaults: int) -> Any:
     return msgspec.defstruct("Place", [(name, int, default) for name, default in defaults.items()])
 
 
-@line("the default of a field in a nested struct changes")
-def _(how: Restart) -> None:
-    versions: list[Fields] = [{**KEPT, "p": (place(x=x) | None, OPTIONAL)} for x in (0, 1)]
-    lives = lived(versions[0], {"p": {"x": 0}})
-    assert warned(lives, how, versions[1], "Plane.p.x has the default 1 now, it had 0")
-    assert read(upgraded(lives, how, versions[1]), "p") == {"x": 0}
+NESTED: list[Fields] = [{**KEPT, "p": (place(x=x) | None, OPTIONAL)} for x in (0, 1)]
+changes(
+    "the default of a field in a nested struct changes",
+    Change(*NESTED, {"p": {"x": 0}}, "Plane.p.x has the default 1 now, it had 0", {"x": 0}, "p"),
+)
 
 
 @line("the default of a field that was added to a nested struct changes")
@@ -237,9 +247,7 @@ def _(how: Restart) -> None:
         struct = msgspec.defstruct("Place", [("x", int), ("y", kind, default)])
         return {**KEPT, "p": (struct | None, OPTIONAL)}
 
-    lives = upgraded(
-        lived({**KEPT, "p": (place(x=0) | None, OPTIONAL)}, {"p": {"x": 1}}), how, version(int, 2)
-    )
+    lives = upgraded(lived(NESTED[0], {"p": {"x": 1}}), how, version(int, 2))
     assert read(lives, "p") == {"x": 1, "y": 2}
     refused(lives, how, version(int, 3), "Keep the default")
     refused(lives, how, version(int | msgspec.UnsetType, msgspec.UNSET), "Keep the default")
@@ -251,11 +259,11 @@ def _(how: Restart) -> None:
         plan_of({"id": (UUID, tr.field(default_factory=uuid4))})
 
 
-@line("a field with such a `default_factory` is added to a nested struct")
-def _(how: Restart) -> None:
-    varying = msgspec.defstruct("Place", [("x", int), ("id", UUID, msgspec.field(default_factory=uuid4))])
-    lives = lived({**KEPT, "p": (place(x=0) | None, OPTIONAL)}, {"p": {"x": 1}})
-    refused(lives, how, {**KEPT, "p": (varying | None, OPTIONAL)}, "the same at each call")
+VARYING = msgspec.defstruct("Place", [("x", int), ("id", UUID, msgspec.field(default_factory=uuid4))])
+changes(
+    "a field with such a `default_factory` is added to a nested struct",
+    Change(NESTED[0], {**KEPT, "p": (VARYING | None, OPTIONAL)}, {"p": {"x": 1}}, "the same at each call"),
+)
 
 
 @line("the default of an event's field changes")
@@ -318,11 +326,12 @@ def _(how: Restart) -> None:
         assert passed(lives, 103 + other)
 
 
-@line("a TTL is removed, or moves to the other time domain")
-def _(how: Restart) -> None:
-    refused(lived(fading(100), FADED), how, fading(), "Keep the TTL")
-    refused(lived(fading(100), FADED), how, fading(100, "processing"), "Keep the TTL")
-    refused(lived(fading(100, "processing"), FADED), how, fading(100), "Keep the TTL")
+changes(
+    "a TTL is removed, or moves to the other time domain",
+    Change(fading(100), fading(), FADED, "Keep the TTL"),
+    Change(fading(100), fading(100, "processing"), FADED, "Keep the TTL"),
+    Change(fading(100, "processing"), fading(100), FADED, "Keep the TTL"),
+)
 
 
 @line("a field with a TTL is undeclared for a while")

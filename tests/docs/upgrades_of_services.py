@@ -18,7 +18,7 @@ from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import MemoryLog
 from tests.core.versions import Lives, Restart, Set
-from tests.docs.upgrade_lines import line
+from tests.docs.upgrades_of_fields import line
 
 # --- actors, keys and inputs
 
