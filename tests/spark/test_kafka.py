@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from tailrace.core.errors import LogUnavailableError, TopicReplacedError, UnknownTopicError
 from tailrace.log.kafka import log as kafka_log
 from tailrace.spark.source import TailraceSource
-from tests.kafka.outside import messages
-from tests.runtime.processes import wait_until
+from tests.kafka.outside import Outside
 from tests.spark.reading import answer
 
 APP = "tests.spark.travel:app"
@@ -26,28 +23,15 @@ _ANSWER_S = 60.0
 Row = dict[str, Any]
 
 
-class Brokers:
+class Brokers(Outside):
     """The topics of one test, as programs without the framework write them."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        self.bootstrap, _, self.prefix = url.removeprefix("kafka://").partition("/")
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        self.plain = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2"})
-
-    def create(self, topic: str, partitions: int, **config: str) -> None:
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        full = self.prefix + topic
-        self.admin.create_topics([NewTopic(full, partitions, config=settings)])[full].result(_ANSWER_S)
-        wait_until(lambda: self._leaders(full) == partitions, f"{topic} has leaders")
-
-    def delete(self, topic: str) -> None:
-        full = self.prefix + topic
-        self.admin.delete_topics([full])[full].result(_ANSWER_S)
-        wait_until(lambda: not self._leaders(full), f"{topic} is gone")
+        super().__init__(url)
+        self.plain = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
 
     def transactional(self) -> Producer:
-        made = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.prefix}{id(self)}"})
+        made = Producer({"bootstrap.servers": self.brokers, "transactional.id": f"{self.prefix}{id(self)}"})
         made.init_transactions(_ANSWER_S)
         return made
 
@@ -60,12 +44,7 @@ class Brokers:
 
     def rows(self, topic: str) -> list[Row]:
         """As Spark has them, by Kafka's own consumer."""
-        found = messages(self.bootstrap, self.prefix + topic)
-        return [_row(topic, one) for partition in found for one in partition]
-
-    def _leaders(self, full: str) -> int:
-        known = self.admin.list_topics(timeout=_ANSWER_S).topics.get(full)
-        return 0 if known is None else sum(one.leader >= 0 for one in known.partitions.values())
+        return [_row(topic, one) for partition in self.messages(topic) for one in partition]
 
 
 def _row(topic: str, one: Message) -> Row:

@@ -4,16 +4,16 @@ idleness.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
-import tailrace as tr
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import last_phase
 from tailrace.testing import Harness
+from tests.cast.webs import KEYS, Node, Piece, Web, oracle, records
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
 ORDERS = [f"o{number}" for number in range(40)]
@@ -145,62 +145,6 @@ def test_what_the_clock_made_idle_stays_so_over_a_crash_and_wakes_with_its_next_
 # --- the end of input
 
 
-class Step(msgspec.Struct, frozen=True):
-    key: str
-    at: int
-
-
-def two_ways() -> tuple[tr.App, tr.Topic[Step, str], tr.Topic[Step, str], type[tr.Actor]]:
-    """Two ways to one actor: a short one, and one over a stream of the app, by messages."""
-    app = tr.App("ways", partitions=2)
-    first, second, late = (
-        app.topic(name, Step, key="key", event_time="at") for name in ("first", "second", "late")
-    )
-    again = app.stream("again", Step)
-
-    @app.actor
-    class Last(tr.Actor, order="arrival"):
-        reached: int = 0
-
-        @tr.on_message
-        def told(self, message: Step, ctx: tr.Context[str]) -> None:
-            self.reached += 1
-
-        @tr.process(late)
-        def taken(self, event: Step, ctx: tr.Context[str]) -> None:
-            self.reached += 1
-
-    @app.actor
-    class Short(tr.Actor):
-        seen: int = 0
-
-        @tr.process(first)
-        def taken(self, event: Step, ctx: tr.Context[str]) -> None:
-            ctx.set_timer(9_000, "end")
-
-        @tr.on_timer("end")
-        def end(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(late, Step(ctx.key, ctx.event_time))
-
-    @app.process(second)
-    def hand_on(event: Step, ctx: tr.Context[str]) -> None:
-        ctx.emit(again, event)
-
-    @app.actor
-    class Long(tr.Actor):
-        seen: int = 0
-
-        @tr.process(again)
-        def taken(self, event: Step, ctx: tr.Context[str]) -> None:
-            ctx.set_timer(5_000, "end")
-
-        @tr.on_timer("end")
-        def end(self, ctx: tr.Context[str]) -> None:
-            ctx.send(Last, ctx.key, Step(ctx.key, ctx.event_time))
-
-    return app, first, second, Last
-
-
 def ended_slowly(h: Harness) -> None:
     """As a service does it: between two phases time passes, enough for an input to fall idle."""
     for phase in range(1, last_phase(h.plan) + 1):
@@ -215,14 +159,19 @@ def ended_slowly(h: Harness) -> None:
 def test_what_is_idle_holds_its_readers_until_its_turn_at_the_end(
     end: Callable[[Harness], object], *, idle: bool
 ) -> None:
-    app, first, second, last = two_ways()
-    keys = [f"k{number}" for number in range(10)]
-    with Harness(app) as h:
-        h.send(first, *(Step(key, 1_000) for key in keys))
-        h.send(second, *(Step(key, 1_000) for key in keys))
-        if idle:
-            h.advance_clock_by("70s")
+    """Two ways lead to one actor: a short one, and one over a stream and by messages."""
+    nodes = [
+        Node("short", 9_000, ["s0"], targets=["m0"]),
+        Node("hand", 0, ["s1"], gives="again"),
+        Node("long", 5_000, [], stream="again", sends=["last"]),
+        Node("last", 1_000, ["m0"], gets_messages=True),
+    ]
+    web = Web(nodes, 2, 0, set(), circles=False, idle_after="60s")
+    found = {name: [Piece(f"k{number}", 1_000, 1) for number in range(KEYS)] for name in ("s0", "s1")}
+    with Harness(web.app) as h:
+        h.log.append_all(records(web, found))
+        h.advance_clock_by("70s" if idle else 0)
         end(h)
         assert h.late == 0
-        assert {h.watermark(number, actor=last) for number in range(2)} == {9_000}
+        assert Counter(h.emitted(web.app.topics["results"])) == oracle(web, found)
         h.replay()

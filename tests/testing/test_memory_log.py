@@ -11,9 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tailrace.core.errors import CommitUnknownError, FencedError, OffsetGoneError, RecordTooLargeError
 from tailrace.core.records import Output
-from tailrace.log import Log, Reader, TopicPartition, TopicSettings, Writer
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter, Operation
-from tailrace.testing.memory_reader import MemoryReader
 from tests.log.contract import LogContract
 from tests.log.tasks_contract import OpenLog, TasksContract
 
@@ -49,22 +48,7 @@ class TestTasks(TasksContract):
         return lambda: log
 
 
-def test_it_is_a_log() -> None:
-    log: Log = made()
-    writer: Writer = log.writer("w")
-    reader: Reader = log.reader({})
-    assert isinstance(writer, MemoryWriter)
-    assert isinstance(reader, MemoryReader)
-
-
 class TestVisibility:
-    def test_without_markers_only_records_take_offsets(self) -> None:
-        log = made(markers=False)
-        writer = log.writer("w")
-        writer.append([record("a", b"1")])
-        assert writer.commit() == {A0: 1}
-        assert log.end_offset("a", 0) == 1
-
     def test_a_killed_workers_transaction_hides_until_its_id_is_taken_over_or_expires(self) -> None:
         for end in ("take over", "expire", "crash"):
             log = made()
