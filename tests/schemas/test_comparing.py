@@ -129,7 +129,7 @@ class AskMore(msgspec.Struct, frozen=True):
     more: str
 
 
-def with_messages(type_: Any = Ask) -> tr.App:
+def with_messages(type_: Any = Ask, *, two: bool = False) -> tr.App:
     app = tr.App("orders")
 
     @app.actor
@@ -139,21 +139,10 @@ def with_messages(type_: Any = Ask) -> tr.App:
         @tr.on_message(name="ask")
         def ask(self, message: type_, ctx: tr.Context[str]) -> None: ...  # pyright: ignore[reportInvalidTypeForm]  # a variable
 
-    return app
+        if two:
 
-
-def with_two_messages() -> tr.App:
-    app = tr.App("orders")
-
-    @app.actor
-    class Desk(tr.Actor):
-        asked: int = 0
-
-        @tr.on_message(name="ask")
-        def ask(self, message: Ask, ctx: tr.Context[str]) -> None: ...
-
-        @tr.on_message(name="other")
-        def other(self, message: Line, ctx: tr.Context[str]) -> None: ...
+            @tr.on_message(name="other")
+            def other(self, message: Line, ctx: tr.Context[str]) -> None: ...
 
     return app
 
@@ -165,9 +154,9 @@ def test_messages_are_compared_by_actor_and_name() -> None:
 
 
 def test_a_message_that_is_taken_no_more_may_still_be_in_the_inbox() -> None:
-    (one,) = found(with_two_messages(), with_messages())
+    (one,) = found(with_messages(two=True), with_messages())
     assert (one.where, one.direction) == ("message other to Desk", "backward")
-    (back,) = found(with_messages(), with_two_messages(), "full")
+    (back,) = found(with_messages(), with_messages(two=True), "full")
     assert back.direction == "forward"
 
 

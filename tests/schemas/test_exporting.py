@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 import tailrace as tr
 from tailrace.core.errors import DefinitionError
-from tailrace.schemas.exporting import asyncapi, formatted, json_schema
+from tailrace.schemas.exporting import asyncapi, json_schema
 from tests.cli.commands import done
 from tests.schemas.random_types import built, struct, values
 
@@ -209,7 +209,3 @@ def test_the_document_is_the_same_in_every_process(tmp_path: Any) -> None:
     )
     assert ran.stdout == (tmp_path / "here.json").read_bytes()
     assert done("schemas", "export", *export[2:3], "--format", "json-schema").out.startswith('{\n  "$schema"')
-
-
-def test_the_document_ends_with_a_line() -> None:
-    assert formatted({"a": 1}) == b'{\n  "a": 1\n}\n'

@@ -39,20 +39,6 @@ def read(spark, **options):
     return spark.read.format("tailrace").options(**options).load()
 
 
-def test_every_record_is_a_row_of_bytes_with_its_place(spark, folder):
-    frame = read(spark, log=folder, topic="trips")
-    assert frame.columns == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
-    rows = frame.collect()
-    assert len(rows) == len({(row.partition, row.offset) for row in rows}) == COUNT
-    expected = {travel.ms(one.at): one for one in map(travel.trip, range(COUNT))}
-    for row in rows:
-        found = expected[travel.ms(row.timestamp.replace(tzinfo=UTC))]
-        assert row.key == found.tail.encode()
-        assert travel.trips.decode(bytes(row.value)) == found
-        assert row.partition == partition_of(bytes(row.key), 4)
-        assert row.headers == [("from", b"\0test")]
-
-
 def test_events_are_columns_of_their_types(spark, folder):
     frame = read(spark, log=folder, topic="trips", app=APP)
     assert dict(frame.dtypes) == {
@@ -132,13 +118,6 @@ def test_columns_that_nobody_wants_are_not_made_nor_values_decoded(tmp_path):
         answer(columns="_key,miles", **options)
 
 
-def test_a_long_partition_is_shared_out_among_tasks(folder):
-    whole, shared = (answer(log=folder, topic="trips", **more) for more in ({}, {"recordsPerTask": 25}))
-    assert shared.tasks > whole.tasks == 4
-    assert shared.read == whole.read
-    assert shared.rows == whole.rows
-
-
 def test_an_event_that_cannot_be_decoded_is_named_or_kept_with_its_reason(tmp_path):
     travel.filled(tmp_path, 8, more=(BAD,)).close()
     options = {"log": tmp_path, "topic": "trips", "app": APP}
@@ -159,13 +138,6 @@ def test_a_deletion_is_a_row_without_fields(tmp_path):
     (row,) = answer(log=tmp_path, topic="trips", app=APP).rows
     assert row["_key"] == "N100"
     assert row["tail"] is None
-
-
-def test_a_number_too_large_for_its_column_is_named(tmp_path):
-    huge = msgspec.structs.replace(travel.trip(1), miles=1 << 63)
-    travel.filled(tmp_path, 3, more=(travel.output(travel.trips, huge, 1),)).close()
-    with pytest.raises(BadRecordError, match=r"'miles' does not fit a column of type bigint.*offset \d"):
-        answer(log=tmp_path, topic="trips", app=APP)
 
 
 def test_events_of_several_types_share_a_table(tmp_path):

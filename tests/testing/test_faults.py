@@ -76,12 +76,6 @@ def test_a_watermark_that_was_given_is_given_again_after_a_crash_at_the_same_pla
         h.replay()
 
 
-def test_an_event_at_a_time_bears_it():
-    with Harness(app) as h:
-        h.run([At(77, *tag("x")), tag("y")])
-        assert [record.timestamp_ms for record in h.log.read("main")] == [77, 0]
-
-
 def test_neighbours_of_one_topic_are_appended_together_and_others_in_the_order_of_the_list():
     with Harness(app, partitions=1) as h:
         out = h.run([tag("x", 5_000), (side, Do("a", 1_000, "nest")), tag("y", 1_000)])

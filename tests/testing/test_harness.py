@@ -1,7 +1,6 @@
 """What the harness promises: the life of a service as it is, and loud errors for what is no use of it."""
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,15 +31,6 @@ def did(outs):
 # --- what a call does, and shows
 
 
-def test_a_call_returns_what_it_made_visible_and_nothing_of_before():
-    with Harness(everything.app) as h:
-        assert did(h.send(everything.main, Do("a", 1_000, "tag", name="x"))) == [("a", "tag")]
-        out = h.send(everything.main, Do("b", 1_000, "tag"), Do("a", 1_001, "nest"))
-        assert sorted(did(out)) == [("a", "nest"), ("b", "tag")]
-        assert h.send(everything.main) == []
-        assert sorted(event.key for event in h.emitted(everything.did)) == ["a", "a", "b"]
-
-
 def test_an_output_is_shown_as_a_consumer_would_find_it():
     with Harness(everything.app, partitions=1) as h:
         (out,) = h.send(everything.main, Do("a", 1_234, "tag"), timestamp_ms=99)
@@ -52,15 +42,6 @@ def test_an_output_is_shown_as_a_consumer_would_find_it():
         assert everything.did.decode(record.value or b"") == out.event
         (record,) = h.log.read("main")
         assert record.timestamp_ms == 99
-
-
-def test_events_go_to_the_partition_that_murmur2_gives_their_key():
-    with Harness(everything.app, partitions=4) as h:
-        h.send(everything.main, *(Do(key, 1_000, "tag") for key in KEYS))
-        for number in range(4):
-            expected = [key for key in KEYS if partition_of(key.encode(), 4) == number]
-            assert [(record.key or b"").decode() for record in h.log.read("main", number)] == expected
-        assert h.keys(Everything) == sorted(KEYS)
 
 
 def test_what_is_looked_at_is_a_copy():
@@ -81,31 +62,6 @@ def test_messages_are_followed_from_partition_to_partition_until_all_is_quiet(ev
         h.replay()
 
 
-def test_event_time_timers_fire_when_the_watermark_is_raised_and_in_their_order():
-    with Harness(everything.app) as h:
-        h.send(everything.main, Do("a", 1_000, "timer", 500), Do("b", 1_000, "timer", 300, "named:x"))
-        assert h.timers(Everything, "a") == {("event", 1_500): 1_500}
-        assert h.timers(Everything, "b") == {("event", "named:x"): 1_300}
-        assert did(h.advance_watermark(1_299)) == []
-        assert did(h.advance_watermark(datetime.fromtimestamp(1.3, UTC))) == [("b", "named")]
-        assert h.watermark() == 1_300
-        out = h.advance_watermark(1_500)
-        assert did(out)[-1] == ("a", "unnamed")
-        assert out[-1].timestamp_ms == 1_500
-        assert h.timers(Everything, "a") == {}
-        h.replay()
-
-
-def test_processing_time_timers_fire_when_the_clock_is_set():
-    with Harness(everything.app, now_ms=5_000) as h:
-        h.send(everything.main, Do("a", 1_000, "alarm", 200))
-        assert h.timers(Everything, "a") == {("processing", 5_200): 5_200}
-        assert did(h.advance_clock(5_199)) == []
-        assert did(h.advance_clock_by("1ms")) == [("a", "rang")]
-        assert h.now == 5_200
-        h.replay()
-
-
 def test_a_clock_that_is_set_back_is_not_seen_by_handlers():
     with Harness(everything.app, now_ms=9_000) as h:
         h.send(everything.main, Do("a", 1_000, "number", 1))
@@ -113,16 +69,6 @@ def test_a_clock_that_is_set_back_is_not_seen_by_handlers():
         (event,) = h.send(everything.main, Do("a", 1_000, "tag")).to(everything.did)
         assert " 9000 " in event.seen
         assert h.now == 2_000
-        h.replay()
-
-
-def test_the_end_of_input_fires_what_is_pending_and_nothing_can_be_sent_after_it():
-    with Harness(everything.app) as h:
-        h.send(everything.main, Do("a", 1_000, "timer", 50_000), Do("a", 1_000, "alarm", 50_000))
-        assert did(h.end_of_input()) == [("a", "unnamed")]
-        assert h.timers(Everything, "a") == {("processing", 50_000): 50_000}
-        with pytest.raises(UsageError, match="has ended"):
-            h.send(everything.main, Do("a", 1_000, "tag"))
         h.replay()
 
 
@@ -174,18 +120,6 @@ def test_a_crash_loses_what_was_not_committed_and_it_is_done_again_once():
         h.replay()
 
 
-@pytest.mark.parametrize("state", ["memory", "rocksdb"])
-def test_a_restored_service_goes_on_where_it_stood(state):
-    with Harness(everything.app, state=state) as h:
-        h.send(everything.main, *(Do(key, 1_000, "timer", 100) for key in KEYS))
-        h.crash()
-        h.recover()
-        assert h.keys(Everything) == sorted(KEYS)
-        h.crash()
-        assert sorted(did(h.advance_watermark(1_100))) == sorted((key, "unnamed") for key in KEYS)
-        assert h.replay().timers == len(KEYS)
-
-
 def test_commits_fall_after_as_many_records_as_asked_for():
     with Harness(everything.app, partitions=1, commit_every=3) as h:
         h.send(everything.main, *(Do("a", 1_000, "tag") for _ in range(10)))
@@ -213,17 +147,6 @@ def test_nothing_of_a_failed_handler_remains_and_its_event_is_a_dead_letter():
         assert (letter.key, everything.main.decode(letter.value or b"")) == (b"a", Do("a", 1_001, "fail"))
         assert letter.headers["tailrace-offset"] == b"1"
         assert h.metrics == {"done": 2}
-        h.replay()
-
-
-def test_a_failed_timer_is_a_dead_letter_without_a_record():
-    with Harness(everything.app) as h:
-        h.send(everything.main, Do("a", 1_000, "timer", 10, "bad"))
-        h.advance_watermark(1_010)
-        (letter,) = h.dead_letters()
-        assert (letter.topic, letter.key, letter.value) == (None, None, None)
-        assert letter.headers["tailrace-timer"] == b"bad at 1010 ms"
-        assert list(held(h, Everything, "a").history) == []
         h.replay()
 
 

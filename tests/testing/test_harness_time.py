@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_the_watermark_of_one_input_can_be_raised_alone() -> None:
         assert h.watermark(actor=shop.Order) == 999
         h.advance_watermark(1_000 + UNPAID_MS - 1, topic=shop.checkouts)
         assert h.emitted(shop.out) == []
-        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
+        h.advance_watermark(datetime.fromtimestamp(1 + UNPAID_MS / 1_000, UTC), topic=shop.checkouts)
         assert h.emitted(shop.out) == [Done("o", "unpaid")]
         h.replay()
 

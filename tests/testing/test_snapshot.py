@@ -19,7 +19,7 @@ from tailrace.core.errors import IncompatibleStateError, SnapshotMismatchError, 
 from tailrace.testing import Harness
 from tests.testing import everything
 from tests.testing.everything import Do, Everything, held
-from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
+from tests.testing.shop import Checkout, Payment, Shop
 
 KEYS = [f"k{number}" for number in range(12)]
 
@@ -163,25 +163,6 @@ def told(h: Harness, shop: Shop) -> dict[str, Any]:
     return found | {
         key: (sorted(one.paid), one.reviewed) for key, one in customers.items() if one is not None
     }
-
-
-def test_event_time_within_the_app_goes_on_where_it_stood() -> None:
-    shop = Shop()
-    with Harness(shop.app) as h:
-        h.send(shop.checkouts, Checkout("u", "o", 1_000))
-        h.advance_watermark(5_000)
-        h.fall_idle(shop.payments)
-        snapshot = h.snapshot()
-        h.advance_watermark(500_000, topic=shop.checkouts)
-        h.restart(snapshot)
-        h.send(shop.checkouts)
-        assert [h.watermark(number, actor=shop.Order) for number in range(4)] == [5_000] * 4
-        h.advance_watermark(1_000 + UNPAID_MS - 1)
-        assert h.emitted(shop.out) == []
-        h.advance_watermark(1_000 + UNPAID_MS)
-        assert h.emitted(shop.out) == [Done("o", "unpaid")]
-        assert h.behind == {}
-        h.replay()
 
 
 def test_messages_that_were_under_way_arrive_once() -> None:

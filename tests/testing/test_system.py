@@ -294,24 +294,6 @@ def test_nothing_can_be_sent_after_the_end() -> None:
 # --- crashes and commits
 
 
-@pytest.mark.parametrize("state", ["memory", "rocksdb"])
-def test_a_crash_of_one_app_loses_what_it_has_not_committed_and_nothing_of_the_other(state: Any) -> None:
-    drivers, regions = two()
-    with System(drivers.app, regions.app, commit_every="manual", state=state) as s:
-        s.send(drivers.fares, fare("a", 0, 5))
-        assert s[drivers.app].state(drivers.Driver, "a") is None
-        s.commit()
-        assert s[drivers.app].state(drivers.Driver, "a") is not None
-        s.advance_watermark(HOUR_MS - 1)
-        s.crash(drivers.app)
-        s.commit()
-        s.crash(regions.app)
-        for _ in range(3):
-            s.commit()
-        assert s.emitted(regions.sums) == [RegionHour("r0", HOUR_MS - 1, 5, 1)]
-        s.replay()
-
-
 def test_an_app_that_is_down_is_left_behind_and_catches_up() -> None:
     drivers, regions = two()
     with System(drivers.app, regions.app) as s:
@@ -407,21 +389,6 @@ def test_an_error_of_one_app_takes_the_system_down_and_it_goes_on_from_the_last_
 
 
 # --- looking, and mistakes
-
-
-def test_each_app_shows_what_is_its_own() -> None:
-    drivers, regions = two()
-    with System(drivers.app, regions.app, now_ms=7) as s:
-        s.send(drivers.fares, fare("a", 0), timestamp_ms=99)
-        s.send_raw(drivers.fares, drivers.fares.encode(fare("a", 1)), b"a")
-        assert [record.timestamp_ms for record in s.log.read("fares")] == [99, 7]
-        first, second = s[drivers.app], s[regions.app]
-        assert (first.keys(drivers.Driver), second.keys(regions.Region)) == (["a"], [])
-        assert first.timers(drivers.Driver, "a") == {("event", HOUR_MS - 1): HOUR_MS - 1}
-        assert first.plan.app == "drivers"
-        assert (first.metrics, second.metrics) == ({}, {})
-        with pytest.raises(UsageError, match="Driver is not an actor of the app 'regions'"):
-            second.state(drivers.Driver, "a")
 
 
 def test_wrong_systems_are_told() -> None:

@@ -28,17 +28,6 @@ def draft_of(snapshots: Snapshots, **about):
     return manifest_of(snapshots, draft.id, draft.created_ms, (TaskEntry(0, b"cut", files=files),), **about)
 
 
-def test_nothing_is_seen_before_the_manifest_and_all_after(snapshots: Snapshots) -> None:
-    manifest = draft_of(snapshots)
-    assert snapshots.list() == []
-    for which in ("latest", manifest.id):
-        with pytest.raises(UnknownSnapshotError):
-            snapshots.open(which)
-    sealed = snapshots.publish(manifest)
-    assert snapshots.list() == [sealed]
-    assert snapshots.open().manifest == snapshots.open(manifest.id).manifest == sealed
-
-
 def test_a_manifest_published_again_is_no_error_and_another_of_its_id_is(snapshots: Snapshots) -> None:
     manifest = draft_of(snapshots)
     assert snapshots.publish(manifest) == snapshots.publish(manifest)

@@ -119,9 +119,11 @@ def last_write_wins(event_time: Any = "at") -> tr.App:
     return app
 
 
-def counts() -> tr.App:
-    """Two inputs are added up, in whatever order."""
+def counts(*, outside: bool = False) -> tr.App:
+    """Two inputs are added up, in whatever order. ``outside``: the handler uses what the process has counted so far."""
     app, ones, twos = two_inputs("counts")
+    said = app.topic("said", Said, key="key")
+    calls = itertools.count()
 
     @app.actor
     class Sum(tr.Actor, order="arrival"):
@@ -132,32 +134,17 @@ def counts() -> tr.App:
         def add(self, event: Tick, ctx: tr.Context[str]) -> None:
             self.value += event.n
             self.by_number[event.n] = self.by_number.get(event.n, 0) + 1
+            if outside:
+                ctx.emit(said, Said(ctx.key, str(next(calls))))
 
     return app
 
 
-def global_counter() -> tr.App:
-    """A handler that uses what the process has counted so far."""
-    app = tr.App("global")
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    said = app.topic("said", Said, key="key")
-    calls = itertools.count()
-
-    @app.actor
-    class Counting(tr.Actor):
-        seen: int = 0
-
-        @tr.process(ones)
-        def count(self, event: Tick, ctx: tr.Context[str]) -> None:
-            self.seen += 1
-            ctx.emit(said, Said(ctx.key, str(next(calls))))
-
-    return app
-
-
-def reference_data() -> tr.App:
-    """Prices that are not waited for."""
-    app, prices, sold = two_inputs("prices", watermark=False)
+def reference_data(on_error: Literal["stop", "dead-letter"] = "stop", *, strict: bool = False) -> tr.App:
+    """Prices that are not waited for. ``strict``: as long as there is none, the handler fails."""
+    app = tr.App("prices", partitions=2, on_error=on_error)
+    prices = app.topic("ones", Tick, key="key", event_time="at", watermark=False)
+    sold = app.topic("twos", Tick, key="key", event_time="at")
     said = app.topic("said", Said, key="key")
 
     @app.actor
@@ -166,10 +153,12 @@ def reference_data() -> tr.App:
 
         @tr.process(prices)
         def priced(self, event: Tick, ctx: tr.Context[str]) -> None:
-            self.price = event.n
+            self.price = 1 if strict else event.n
 
         @tr.process(sold)
         def sell(self, event: Tick, ctx: tr.Context[str]) -> None:
+            if strict and self.price is None:
+                raise ValueError("no price")
             ctx.emit(said, Said(ctx.key, f"sold at {self.price}"))
 
     return app
@@ -279,30 +268,6 @@ def last_write_is_passed_on() -> tr.App:
         @tr.process(lasts)
         def set(self, event: Tick, ctx: tr.Context[str]) -> None:
             self.value = event.n
-
-    return app
-
-
-def fails_without_a_price(on_error: Literal["stop", "dead-letter"] = "dead-letter") -> tr.App:
-    """A handler that fails as long as the reference data is not there."""
-    app = tr.App("strict-prices", partitions=2, on_error=on_error)
-    prices = app.topic("ones", Tick, key="key", event_time="at", watermark=False)
-    sold = app.topic("twos", Tick, key="key", event_time="at")
-
-    @app.actor
-    class Item(tr.Actor, order="arrival"):
-        price: int | None = None
-        count: int = 0
-
-        @tr.process(prices)
-        def priced(self, event: Tick, ctx: tr.Context[str]) -> None:
-            self.price = 1
-
-        @tr.process(sold)
-        def sell(self, event: Tick, ctx: tr.Context[str]) -> None:
-            if self.price is None:
-                raise ValueError("no price")
-            self.count += self.price
 
     return app
 

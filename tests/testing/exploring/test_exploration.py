@@ -155,7 +155,7 @@ def test_a_timer_at_an_events_own_time_is_found_to_race_with_later_events() -> N
 
 
 def test_a_handler_that_uses_a_global_is_found_as_a_schedule_does_not_even_repeat_itself() -> None:
-    app = apps.global_counter()
+    app = apps.counts(outside=True)
     (one,) = found(app, apps.ticks(app)).errors
     assert "does not even repeat itself" in one.cause
     assert "a handler uses more than its event, its state and its context" in one.cause
@@ -192,7 +192,7 @@ def test_a_difference_is_followed_back_to_the_actor_where_it_begins() -> None:
 
 
 def test_a_dead_letter_that_only_some_schedules_have_is_found() -> None:
-    app = apps.fails_without_a_price()
+    app = apps.reference_data("dead-letter", strict=True)
     report = found(app, apps.ticks(app))
     wheres = [each.where for one in report.errors for each in one.differences]
     assert any(where.startswith("dead letters of 'twos', key 'k") for where in wheres)
@@ -291,7 +291,7 @@ def test_records_bear_the_timestamps_that_a_history_gives_them() -> None:
 
 
 def test_a_handler_that_stops_the_service_names_the_schedule() -> None:
-    app = apps.fails_without_a_price(on_error="stop")
+    app = apps.reference_data(strict=True)
     with pytest.raises(HandlerError) as caught:
         explore(app, apps.ticks(app), schedules=20)
     assert any(note.startswith("in schedule ") for note in caught.value.__notes__)
