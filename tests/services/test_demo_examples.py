@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from schemas.activity import Count
 from services import count_with_timeout
 from services.demo import examples as demo
@@ -52,10 +50,3 @@ def test_a_handler_that_no_replay_can_repeat_fails(capsys, monkeypatch):
     monkeypatch.setattr(demo, "SCENES", [scene])
     assert demo.main([]) == 1
     assert "DIFFERS" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("scene", demo.SCENES, ids=lambda scene: scene.app.name)
-def test_every_type_that_a_scene_shows_can_be_told(scene):
-    events = [item[1] for item in scene.script if isinstance(item, tuple)]
-    events += [event for _, expected in scene.expected for event in expected]
-    assert all(demo.TELL[type(event)](event) for event in events)

@@ -1,23 +1,21 @@
 """The demo of the flights on a few days: real processes, a real kill; and how a failure ends it."""
 
 import re
-from collections import Counter
 from datetime import date
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
+from schemas.flights import Cancellation, Departure, HourlyStatistics, Movement
 from services.demo import __main__ as command
 from services.demo import explorations, flights, takeover
-from services.demo.accounts import Accounts, read
+from services.demo.accounts import Accounts
 from services.demo.console import Console
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed
 from services.demo.process import kafka_url as kafka_url_of
 from services.demo.rebuilds import Rebuilt, rebuild
-from services.demo.summary import summary
-from services.flights import aircraft, airport, airport_2
+from services.flights import aircraft, airport
 from services.flights.history import Event, Fact, facts
 from services.flights.load import load
 from services.flights.results import Results
@@ -206,12 +204,6 @@ def test_what_is_lost_or_said_twice_is_found(small):
     assert error.startswith("movements: 1 too many")
 
 
-def test_a_topic_is_read_whole(small):
-    moved = [Movement(name, "N1", "UA", n, 1_000, 1, 0) for n in range(10) for name in ("EWR", "JFK", "LGA")]
-    say(small, aircraft.movements, *moved)
-    assert Counter(read(small, aircraft.movements)) == Counter(moved)
-
-
 # --- the corrected version
 
 
@@ -222,37 +214,6 @@ def test_an_hour_that_is_not_as_counted_or_missing_is_found():
     assert len(takeover.errors_of({("EWR", 0): (1, 0, 0, 1)}, due)) == 1
     assert len(takeover.errors_of({**due, ("EWR", 0): (2, 0, 0, 1)}, due)) == 1
     assert len(takeover.errors_of({**due, ("LGA", 0): (1, 0, 0, 0)}, due)) == 1
-
-
-def test_hours_with_cancelled_flights_are_congested_in_version_2_alone():
-    storm = airport.Hour(departures=6, cancelled=14, delay_minutes=100)
-    assert not airport.Airport.is_congested(storm)
-    assert airport_2.Airport.is_congested(storm)
-    for calm in (airport.Hour(departures=20, cancelled=1), airport.Hour(departures=1, cancelled=8)):
-        assert not airport_2.Airport.is_congested(calm)
-
-
-# --- the summary
-
-
-def test_the_summary_names_the_worst_hours_first_and_leaves_out_those_with_few_departures():
-    weather = Weather("EWR", 0, 80.4, 12.0, None, 0.25, 1.5)
-    hours = [
-        HourlyStatistics("EWR", 0, 1, 10, 2, 9, 1_000, 400, 300, weather),
-        HourlyStatistics("JFK", 0, 1, 20, 0, 9, 4_000, 0, 300, None),
-        HourlyStatistics("LGA", 0, 1, 9, 0, 9, 9_000, 0, 2_000, None),
-    ]
-    lines = list(summary(Results(hours, [], [CongestionAlert("EWR", 0, 4, 40, 2_000)])))
-    worst = [line for line in lines if " min " in line and "left" in line]
-    assert ["JFK" in worst[0], "EWR" in worst[1], len(worst)] == [True, True, 2]
-    assert "no observation" in worst[0]
-    assert worst[1].endswith("80 °F, wind 12 mph, 0.25 in of rain, 1.5 miles visibility")
-    assert "39, and 2 flights cancelled" in lines[0]
-
-
-def test_examples_are_one_word_away(capsys):
-    assert command.main(["examples", "shapes"]) == 0
-    assert "── shapes ──" in capsys.readouterr().out
 
 
 def test_a_broker_without_a_prefix_gets_names_of_this_run() -> None:

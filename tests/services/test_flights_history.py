@@ -23,7 +23,6 @@ from services.flights.history import (
     flights,
     in_order,
     instant_ms,
-    next_ms,
     observations,
 )
 from services.flights.load import TOPIC_OF, records, timed_records
@@ -174,15 +173,6 @@ def test_every_fact_has_a_topic_whose_key_and_time_it_has():
 
 
 # --- by example
-
-
-def test_a_clock_time_is_the_next_instant_at_which_the_clock_shows_it():
-    evening = clock_ms(2013, 1, 1, 2359, NEW_YORK)
-    assert next_ms(evening, 130, CHICAGO) == evening + (60 + 91) * MINUTE_MS
-    assert next_ms(evening, 2400, NEW_YORK) == evening + MINUTE_MS
-    assert next_ms(evening, 0, NEW_YORK) == evening + MINUTE_MS
-    assert next_ms(evening, 2300, CHICAGO) == evening + MINUTE_MS
-    assert next_ms(evening, 2359, NEW_YORK) == evening + 24 * HOUR_MS
 
 
 def test_an_hour_that_is_left_out_is_taken_as_if_clocks_had_not_changed_and_of_one_that_comes_twice_the_first():

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -12,7 +11,7 @@ from schemas.flights import HOUR_MS, Arrival, Cancellation, CongestionAlert, Dep
 from services.flights import __main__ as command
 from services.flights import aircraft, airport
 from services.flights.history import facts
-from services.flights.picture import SCALE, colour_of, draw, means, picture
+from services.flights.picture import draw, means, picture
 from services.flights.rehearsal import Rehearsal
 from services.flights.results import Results
 
@@ -106,10 +105,6 @@ def test_the_picture_shows_every_hour_bar_and_alert_and_is_the_same_each_time(pl
     assert len(list(svg.iter("{http://www.w3.org/2000/svg}circle"))) == len(results.alerts)
 
 
-def test_a_picture_of_nothing_is_a_picture():
-    ET.fromstring(picture(Results([], [], [])))
-
-
 def test_a_mean_is_over_all_departures_of_a_month_and_hour():
     five_in_the_morning_ms = 10 * HOUR_MS  # in New York, on the first day of 1970
     hours = [
@@ -117,13 +112,6 @@ def test_a_mean_is_over_all_departures_of_a_month_and_hour():
         for name, departures, minutes in (("EWR", 3, 30), ("JFK", 1, -10), ("LGA", 0, 0))
     ]
     assert means(hours) == {(1, 5): (5.0, 4)}
-
-
-def test_colours_go_from_end_to_end_and_stay_there():
-    ends = ["#{:02x}{:02x}{:02x}".format(*SCALE[0][1]), "#{:02x}{:02x}{:02x}".format(*SCALE[-1][1])]
-    assert [colour_of(-100), colour_of(1_000)] == ends
-    darkness = [sum(bytes.fromhex(colour_of(minutes)[1:])) for minutes in range(61)]
-    assert all(a >= b for a, b in pairwise(darkness))
 
 
 def test_the_last_revision_counts_in_whatever_order_they_are_given():

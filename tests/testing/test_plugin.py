@@ -197,40 +197,30 @@ def test_wrong(tailrace_harness):
 
 
 SYSTEM = """
-other = tr.App("other")
-others = other.topic("ticks", Tick, key="key", key_type=str)
-
-@other.actor
-class Other(tr.Actor):
-    count: int = 0
-
-    @tr.process(others)
-    def tick(self, tick: Tick, ctx: tr.Context[str]) -> None:
-        self.count += 1
-
 made = []
 
 def test_one(tailrace_system, tailrace_harness):
-    s, h = tailrace_system(app, other, now_ms=5), tailrace_harness(app)
+    s, h = tailrace_system(app, racing, now_ms=5), tailrace_harness(app)
     made.extend([s, h])
     s.send(ticks, Tick("a"))
-    assert s[app].state(Ticking, "a").count == s[other].state(Other, "a").count == 1
+    s.send(ones, Tick("a", 7))
+    assert (s[app].state(Ticking, "a").count, s[racing].state(Racing, "a").last) == (1, 7)
     assert s.now == 5
 
 def test_two():
     assert all(one.closed for one in made)
 
 def test_differs(tailrace_system):
-    tailrace_system(other, app).send(others, Tick("a", 1))
+    tailrace_system(racing, app).send(ticks, Tick("a", 1))
 
 def test_is_left_out(tailrace_system):
-    tailrace_system(other, app, replay=False).send(others, Tick("a", 1))
+    tailrace_system(racing, app, replay=False).send(ticks, Tick("a", 1))
 """
 
 
 def test_there_is_a_fixture_for_systems_too(outcome):
-    result = outcome(SYSTEM)
-    result.assert_outcomes(passed=3, failed=1)
+    result = outcome(RACES.format(mark="") + SYSTEM)
+    result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["*ReplayDivergedError: *the state of Ticking, key 'a'*"])
 
 
