@@ -1,4 +1,4 @@
-"""The alert rules, the dashboard and the table of metrics are about metrics that a service has."""
+"""The alert rules and the dashboard are about metrics that the page lists; ``tests.runtime.test_measuring`` compares it with a service."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import subprocess
 from pathlib import Path
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.page import ROOT
-from tests.http.asking import ask
-from tests.runtime.processes import wait_until
-from tests.runtime.test_http_answers import port_of, service
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "tailrace.json"
@@ -49,24 +45,6 @@ def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_service(tmp_path: Pa
         (tmp_path / one.name).write_bytes(one.read_bytes())
     assert "10 rules found" in promtool("check", "rules", "alerts.yml", folder=tmp_path)
     promtool("test", "rules", "alerts_test.yml", folder=tmp_path)
-
-
-def test_the_page_has_the_metrics_of_a_service_with_their_types_and_labels(tmp_path: Path) -> None:
-    with service(tmp_path) as running:
-        port = port_of(running)
-        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
-        text = ask(port, "/metrics").body.decode()
-    kinds, labels = dict[str, str](), dict[str, set[str]]()
-    for family in text_string_to_metric_families(text):
-        if family.name.startswith("tailrace_"):
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            kinds[name] = family.type
-            for sample in family.samples:
-                labels[name] = {*sample.labels} - {"app"}
-    assert kinds == {name: kind for name, (kind, _) in in_the_page().items()}
-    assert {"tailrace_task_running", "tailrace_tasks_assigned_total", "tailrace_app_info"} <= labels.keys()
-    for name, found in labels.items():
-        assert found == in_the_page()[name][1], name
 
 
 def test_rules_and_dashboard_ask_for_metrics_and_labels_of_the_page() -> None:
