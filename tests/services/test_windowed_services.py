@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from math import fsum
 from random import Random
 from typing import Any
 
@@ -18,8 +17,8 @@ from schemas.sensors import Reading
 from schemas.text import Line, WordCount
 from services import fraud, rooms, stocks, threes, words
 from services.flights import delays
-from services.flights.delays import HourlyDelay
 from tailrace.testing import END, Harness, Item
+from tests.docs.program_oracles import HOUR_MS, grouped, mean, start_of
 
 BEGIN_MS = 1_767_225_600_000
 SEEDS = range(3)
@@ -29,11 +28,6 @@ def covering(at_ms: int, size_ms: int, every_ms: int) -> list[int]:
     """The starts of the sliding windows that hold an instant."""
     last = at_ms - at_ms % every_ms
     return [start for start in range(last, last - size_ms, -every_ms) if start <= at_ms < start + size_ms]
-
-
-def mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return fsum(numbers) / len(numbers)
 
 
 def shuffled(random: Random, count: int, every_ms: int, disorder_ms: int) -> list[int]:
@@ -62,19 +56,15 @@ def test_the_hour_of_a_room_is_the_mean_of_the_minutes_of_its_sensors(seed: int,
         for at in shuffled(random, 300, 45_000, 10_000)
         for sensor in [random.choice(["a1", "a2", "b1"])]
     ]
-    minutes: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for one in readings:
-        minutes[one.sensor, one.at_ms // 60_000].append(one.celsius)
     means = [
-        SensorMean(f"room {sensor[0]}", sensor, minute * 60_000, minute * 60_000 + 59_999, mean(values))
-        for (sensor, minute), values in minutes.items()
+        SensorMean(f"room {sensor[0]}", sensor, minute, minute + 59_999, mean(one.celsius for one in some))
+        for (sensor, minute), some in grouped(
+            readings, lambda one: (one.sensor, start_of(one.at_ms, 60_000))
+        ).items()
     ]
-    hours: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for each in means:
-        hours[each.room, each.start // 3_600_000].append(each.celsius)
     wanted = [
-        RoomHour(room, hour * 3_600_000, (hour + 1) * 3_600_000, mean(values), len(values))
-        for (room, hour), values in hours.items()
+        RoomHour(room, hour, hour + HOUR_MS, mean(one.celsius for one in some), len(some))
+        for (room, hour), some in grouped(means, lambda one: (one.room, start_of(one.start, HOUR_MS))).items()
     ]
     found, found_hours = ran(
         rooms.app, rooms.readings, readings, rooms.sensor_means, rooms.room_hours, checked=checked
@@ -143,12 +133,9 @@ def test_every_three_readings_have_a_mean(checked: bool) -> None:
     readings = [
         Reading(random.choice("ab"), at, random.uniform(0, 100)) for at in shuffled(random, 50, 1_000, 0)
     ]
-    by_sensor: dict[str, list[Reading]] = defaultdict(list)
-    for one in readings:
-        by_sensor[one.sensor].append(one)
     wanted = [
         threes.MeanOfThree(sensor, three[0].at_ms, three[-1].at_ms, mean(one.celsius for one in three))
-        for sensor, some in by_sensor.items()
+        for sensor, some in grouped(readings, lambda one: one.sensor).items()
         for three in zip(some[::3], some[1::3], some[2::3], strict=False)
     ]
     (found,) = ran(threes.app, threes.readings, readings, threes.means, checked=checked)
@@ -162,23 +149,19 @@ def test_a_flight_that_leaves_hours_late_corrects_its_hour(checked: bool) -> Non
     delay = {at: random.choice([0, 5, 20, 60, 400, 900]) for at in scheduled}
     known = sorted(scheduled, key=lambda at: (at + delay[at] * 60_000, at))
     movements = [Movement("JFK", "N1", "UA", n, at, delay[at], 0) for n, at in enumerate(known)]
-    last: dict[int, HourlyDelay] = {}
     with Harness(delays.app, checked=checked) as h:
         for one in movements:
             h.send(delays.movements, one)
             h.advance_watermark(one.scheduled_ms + one.delay_minutes * 60_000 - 3 * 3_600_000)
         h.end_of_input()
         kinds = Counter(one.kind for one in h.emitted(delays.hourly_delays))
-        for each in h.emitted(delays.hourly_delays):
-            last[each.start] = each
+        last = {one.start: one for one in h.emitted(delays.hourly_delays)}
         assert h.dropped == 0
         h.replay()
-    hours: dict[int, list[int]] = defaultdict(list)
-    for at in scheduled:
-        hours[at - at % 3_600_000].append(delay[at])
     assert kinds["correction"]
     assert {start: (one.mean_delay, one.departures) for start, one in last.items()} == {
-        start: (sum(some) / len(some), len(some)) for start, some in hours.items()
+        start: (mean(delay[at] for at in some), len(some))
+        for start, some in grouped(scheduled, lambda at: start_of(at, HOUR_MS)).items()
     }
 
 

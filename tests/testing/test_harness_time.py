@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import last_phase
-from tailrace.testing import Harness
+from tailrace.testing import Harness, System
 from tests.cast.webs import KEYS, Node, Piece, Web, oracle, records
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
@@ -176,3 +178,98 @@ def test_what_is_idle_holds_its_readers_until_its_turn_at_the_end(
         assert h.late == 0
         assert Counter(h.emitted(web.app.topics["results"])) == oracle(web, found)
         h.replay()
+
+
+# --- idleness over crashes, and an app that reads its own late events
+
+
+class Step(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+app = tr.App("alarms", partitions=2)
+left = app.topic("left", Step, idle_after="10s")
+right = app.topic("right", Step, idle_after="10s", late="drop")
+alarms = app.topic("alarms", Step)
+
+
+@app.actor
+class Waiting(tr.Actor, order="arrival"):
+    seen: int = 0
+
+    @tr.process(left, right)
+    def step(self, event: Step, ctx: tr.Context[str]) -> None:
+        self.seen += 1
+        ctx.set_timer(event.at + 50)
+
+    @tr.on_timer
+    def alarm(self, ctx: tr.Context[str]) -> None:
+        ctx.emit(alarms, Step(ctx.key, ctx.event_time))
+
+
+def test_an_input_that_was_idle_is_idle_again_after_a_crash() -> None:
+    for told in (True, False):
+        with Harness(app) as h:
+            h.send(left, Step("a", 100))
+            if told:
+                h.fall_idle(right)
+            else:
+                h.advance_clock_by("9s")
+                h.send(left, Step("a", 101))
+                h.advance_clock_by("9s")
+            h.crash()
+            h.send(left, Step("a", 1_000))
+            assert h.emitted(alarms)[0] == Step("a", 150)
+            h.replay()
+
+
+def test_events_that_came_to_an_idle_input_while_the_service_was_down_are_not_late() -> None:
+    with System(app) as s:
+        s.send(left, Step("a", 100))
+        s.fall_idle(right)
+        with s.down(app):
+            s.send(left, *(Step("a", at) for at in range(1_000, 1_800, 100)))
+            s.send(right, *(Step("a", at) for at in range(1_000, 1_800, 100)))
+        s.send(left, Step("a", 20_000))
+        assert s[app].late == 0
+        found = s[app].state(Waiting, "a")
+        assert found is not None
+        assert found.seen == 18
+        s.replay()
+
+
+def test_what_is_routed_at_the_end_of_input_is_handled() -> None:
+    app = tr.App("routed", partitions=1)
+    late = app.topic("late", Step)
+    seen = app.topic("seen", Step, late=late)
+
+    @app.actor
+    class InTime(tr.Actor, order="event-time"):
+        times: list[int] = tr.field(default_factory=list)
+
+        @tr.process(seen)
+        def came(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.times.append(event.at)
+
+    @app.actor
+    class Late(tr.Actor):
+        times: list[int] = tr.field(default_factory=list)
+
+        @tr.process(late)
+        def came(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.times.append(event.at)
+            ctx.set_timer(event.at + 1_000)
+
+        @tr.on_timer
+        def rings(self, ctx: tr.Context[str]) -> None:
+            self.times.append(ctx.event_time)
+
+    with Harness(app) as h:
+        h.send(seen, *[Step("k", at) for at in (600_000, 7, 600_000, 5)])
+        h.end_of_input()
+        states = h.state(InTime, "k"), h.state(Late, "k")
+        assert states[0] is not None
+        assert states[1] is not None
+        assert (states[0].times, sorted(states[1].times)) == ([600_000, 600_000], [5, 7, 1_005, 1_007])
+        assert not h.replay().differences.count

@@ -18,15 +18,6 @@ FEED = feed_of(
 SOME = [drawn(PLAN, FEED, 0, number) for number in range(1, 200)]
 
 
-def test_every_schedule_feeds_every_partition_that_has_records_once() -> None:
-    wanted = sorted(place for place, fed in FEED.places.items() if fed)
-    for one in SOME:
-        assert sorted(place for wave in one.waves for place in wave) == wanted
-        assert len(one.settled) == len(one.waves)
-        assert {place for place, _ in one.speeds} == set(wanted)
-        assert str(one)
-
-
 def test_schedules_are_of_every_kind() -> None:
     def some(is_so: Sequence[object]) -> None:
         assert 5 < sum(map(bool, is_so)) < 195
