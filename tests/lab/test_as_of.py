@@ -85,8 +85,8 @@ def points_of(seed: int, count: int) -> list[tuple[str, int, datetime, int]]:
     random = Random(seed)
     return [
         (
-            random.choice(("Riga", "Bergen", "Ö", "nowhere")),
-            random.randrange(-2, 3),
+            random.choice((*yard.NAMES, "nowhere")),
+            random.randrange(-1, 2),
             yard.BEGIN
             + timedelta(milliseconds=random.randrange(-60_000, 80 * MINUTE_MS, random.choice((1, 10_000)))),
             number,
@@ -96,7 +96,7 @@ def points_of(seed: int, count: int) -> list[tuple[str, int, datetime, int]]:
 
 
 def table_of(points: list[tuple[str, int, datetime, int]]) -> Any:
-    names = ("key_1", "key_2", "time", "label")
+    names = ("key_1", "key_2", "time", "kind")
     return pa.table(
         {name: list(column) for name, column in zip(names, zip(*points, strict=True), strict=True)}
     )
@@ -111,19 +111,19 @@ def test_each_point_has_the_state_of_its_key_at_its_time(tmp_path: Path, seeds: 
             report, found = at_points(h, tmp_path / str(seed), table_of(points))
         missing = 0
         for (name, slot, at, number), row in zip(points, found, strict=True):
-            assert (row.pop("key_1"), row.pop("key_2"), row.pop("time"), row.pop("label")) == (
-                name,
-                slot,
-                at,
-                number,
-            )
+            own = [row.pop(column) for column in ("key_1", "key_2", "time", "kind")]
+            assert own == [name, slot, at, number]
+            row["kind"] = row.pop(
+                "__kind"
+            )  # as the points have a column of the name of the field, and the state one more
             known = yard.lives(events, at).get((name, slot))
             missing += known is None
             if known is None:
                 assert set(row.values()) == {None}
                 continue
             by = {(key["_1"], key["_2"]): value for key, value in row.pop("by")}
-            assert {**row, "weight": Decimal(row["weight"]), "by": by} == known
+            told = {"weight": Decimal(row["weight"]), "ratio-of": yard.told(row["ratio-of"]), "by": by}
+            assert {**row, **told} == known
         assert f"{missing} rows without state at the time: nulls" in report.notes
 
 

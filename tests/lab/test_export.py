@@ -52,7 +52,8 @@ def slots(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     for row in table(folder / "Slot"):
         del row["as_of"], row["share"]
         key = row.pop("key_1"), row.pop("key_2")
-        found[key] = {**row, "weight": Decimal(row["weight"]), "by": {}, "recent": []}
+        told = {"weight": Decimal(row["weight"]), "ratio-of": yard.told(row["ratio-of"])}
+        found[key] = {**row, **told, "by": {}, "recent": []}
     for row in table(folder / "Slot_by"):
         found[row["key_1"], row["key_2"]]["by"][row["entry_1"], row["entry_2"]] = row["value"]
     for row in table(folder / "Slot_recent"):
@@ -83,11 +84,14 @@ def test_columns_have_the_types_of_their_fields(tmp_path: Path, life) -> None:
         "key_1": "string",
         "key_2": "int64",
         "as_of": "timestamp[us, tz=UTC]",
+        "_kind": "int64",
+        "amount": "string",
         "count": "int64",
         "gaps": "map<string, list<item: int64>>",
         "kind": "string",
         "last": "timestamp[us, tz=UTC]",
         "note": "string",
+        "ratio-of": "double",
         "share": "double",
         "spot": "struct<row: int64, zone: string, since: int64>",
         "took": "int64",
@@ -151,6 +155,8 @@ def test_a_topic_has_a_row_for_each_record(tmp_path: Path, life) -> None:
                 row["took"],
                 row["tags"],
                 row["note"],
+                row["ratio"],
+                row["amount"],
             )
         )
     expected = [
@@ -161,6 +167,8 @@ def test_a_topic_has_a_row_for_each_record(tmp_path: Path, life) -> None:
             micros(one.took),
             one.tags,
             yard.json_of(one.note),
+            one.ratio,
+            None if one.amount is None else str(one.amount),
         )
         for one in events
     ]

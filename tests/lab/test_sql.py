@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,20 @@ def test_states_are_asked(life: tuple[Harness, list[yard.Move]]) -> None:
     h, events = life
     query = "select key_1, sum(count) from Slot group by key_1 order by key_1"
     assert asked(h, query) == asked(h, query.replace("Slot", 'states."Slot"')) == by_yard(events)
+
+
+def test_odd_values_are_asked_for(life: tuple[Harness, list[yard.Move]]) -> None:
+    h, events = life
+    query = 'select key_1, key_2, isnan("ratio-of"), "ratio-of" is null, epoch_us("last") from Slot'
+    assert sorted(asked(h, query)) == sorted(
+        (
+            *key,
+            None if one["ratio-of"] is None else one["ratio-of"] == "nan",
+            one["ratio-of"] is None,
+            (one["last"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
+        )
+        for key, one in yard.expected(events).items()
+    )
 
 
 def test_a_state_is_joined_with_a_map_and_a_topic(life: tuple[Harness, list[yard.Move]]) -> None:

@@ -1,10 +1,11 @@
-"""An app with values of all kinds, a history of it, and what its state must be by plain Python."""
+"""An app with values of all kinds, also odd ones, a history of it, and what its state must be by plain Python."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from random import Random
@@ -17,6 +18,10 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.testing import Harness
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+EAST = timezone(timedelta(hours=5, minutes=30))
+NAMES = ("Riga", "", "a b", "a\tb", "it's", '"q"', "ü€😀", "a/b", "a\0b", "%41", "null")
+RATIOS = (math.nan, math.inf, -math.inf, -0.0, 0.1 + 0.2, 1e300, None)
+AMOUNTS = (Decimal("1.10"), Decimal("-0.00"), Decimal("12345678901234567890.123456789"), None)
 
 
 class Kind(Enum):
@@ -40,6 +45,8 @@ class Move(msgspec.Struct, frozen=True):
     spot: Spot
     tags: list[str]
     note: int | str | None
+    ratio: str | None  # JSON has no NaN
+    amount: Decimal | None
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -62,6 +69,9 @@ class Slot(tr.Actor):
     spot: Spot | None = None
     note: int | str | None = None
     share: float = 0.0
+    ratio: float | None = tr.field(default=None, name="ratio-of")
+    seven: int = tr.field(default=7, name="_kind")
+    amount: Decimal | None = None
     gaps: dict[str, list[timedelta]] = tr.field(default_factory=dict)
     by: tr.MapState[tuple[str, int], int]
     recent: tr.ListState[int]
@@ -76,6 +86,8 @@ class Slot(tr.Actor):
         self.spot = event.spot
         self.note = event.note
         self.share = self.count / 3
+        self.ratio = None if event.ratio is None else float(event.ratio)
+        self.amount = event.amount
         self.gaps = {"all": [*self.gaps.get("all", []), event.took][-2:]}
         place = (event.spot.zone or "-", event.spot.row)
         self.by[place] = self.by.get(place, 0) + 1
@@ -95,15 +107,17 @@ def history(seed: int, count: int = 200) -> list[Move]:
     random = Random(seed)
     return [
         Move(
-            random.choice(("Riga", "Bergen", "Ö")),
-            random.randrange(-2, 3),
-            BEGIN + timedelta(seconds=20 * at - random.choice((0, 0, 30, 300))),
+            random.choice(NAMES),
+            random.randrange(-1, 2),
+            (BEGIN + timedelta(seconds=20 * at - random.choice((0, 0, 30, 300)))).astimezone(EAST),
             random.choice(list(Kind)),
             Decimal(random.randrange(1000)) / 100,
             timedelta(milliseconds=random.randrange(10_000)),
             Spot(random.randrange(3), random.choice(("a", None)), timedelta(seconds=at)),
             [random.choice("xyz") for _ in range(random.randrange(3))],
             random.choice((None, 7, "seven")),
+            told(random.choice(RATIOS)),
+            random.choice(AMOUNTS),
         )
         for at in range(count)
     ]
@@ -117,6 +131,11 @@ def lived(seed: int, count: int = 200) -> tuple[Harness, list[Move]]:
         h.send(moves, one, timestamp_ms=one.at)
     h.commit()
     return h, events
+
+
+def told(ratio: float | None) -> str | None:
+    """A number that can be compared, also if it is none."""
+    return None if ratio is None else repr(ratio)
 
 
 def json_of(note: int | str | None) -> str | None:
@@ -144,6 +163,11 @@ def expected(events: Iterable[Move]) -> dict[tuple[str, int], dict[str, Any]]:
             "since": one.spot.since // timedelta(microseconds=1),
         }
         of_key["note"] = json_of(one.note)
+        of_key |= {
+            "ratio-of": one.ratio,
+            "_kind": 7,
+            "amount": None if one.amount is None else str(one.amount),
+        }
         of_key["gaps"] = [("all", [*(of_key["gaps"][0][1] if "gaps" in of_key else []), took][-2:])]
         of_key["by"][place] = of_key["by"].get(place, 0) + 1
         of_key["recent"] = [*of_key["recent"], one.spot.row][-3:]

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count as counting
 from pathlib import Path
 from random import Random
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 import pytest
@@ -148,21 +148,31 @@ RAISES = (BUG, f"if event.at == {AT}:\n            raise ValueError('no')\n     
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("changes", "options", "said"),
     [
-        (("import msgspec", "import msgspec\nimport no_such"), TailraceError, "cannot be imported"),
-        (("class User(tr.Actor)", "class User(no_such)"), TailraceError, "cannot be imported"),
-        (None, UsageError, "there is no revision 'no-such'"),
+        ([("import msgspec", "import msgspec\nimport no_such")], {}, "cannot be imported"),
+        ([("class User(tr.Actor)", "class User(no_such)")], {}, "cannot be imported"),
+        ([], {"new": "no-such:clicking:app"}, "there is no revision 'no-such'"),
+        ([('version="NUMBER"', 'version="1"')], {}, "both are version '1'"),
+        ([("partitions=2", "partitions=3")], {}, "has 2 partitions in one version, and 3 in the other"),
+        ([('"clicking"', '"other"')], {}, "not versions of one app"),
+        ([('app.topic("clicks"', 'app.topic("more"')], {}, "does not read 'clicks'"),
+        ([], {"rollback": True}, "was not from version '1' to '2"),
+        ([], {"outputs": "correct"}, "writes to 'later' and 'seen', which keep every event"),
     ],
 )
-def test_a_version_that_is_not_there_is_refused_before_anything_is_written(
-    producer: Producer, tmp_path: Path, change: tuple[str, str] | None, error: type[TailraceError], said: str
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    producer: Producer, tmp_path: Path, changes: list[tuple[str, str]], options: dict[str, Any], said: str
 ) -> None:
-    new = "no-such:clicking:app" if change is None else new_version(tmp_path, change)
-    asked = wanted_in(tmp_path, new)
-    for do in (Upgrading.plan, Upgrading.run):
-        with ExitStack() as stack, pytest.raises(error, match=said):
-            do(Upgrading(asked, stack))
+    number = next(NUMBERS)
+    changed = [(before.replace("NUMBER", str(number)), after) for before, after in changes]
+    asked = replace(wanted_in(tmp_path, corrected(tmp_path, *changed, number=number)), **options)
+    with closing(open_log(asked.log)) as opened:
+        topics = {*opened.topics()}
+        for do in (Upgrading.plan, Upgrading.run):
+            with ExitStack() as stack, pytest.raises(TailraceError, match=said):
+                do(Upgrading(asked, stack))
+        assert {*opened.topics()} == topics
     assert (step_of(asked.log), (tmp_path / "snapshots").exists()) == ("", False)
     check_old_runs(producer, tmp_path)
 

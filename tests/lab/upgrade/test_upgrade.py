@@ -12,12 +12,10 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import OptionError
-from tailrace.lab.upgrade import driver
 from tailrace.lab.upgrade.corrections import CORRECTED
 from tailrace.lab.upgrade.driver import Upgrading
 from tailrace.log import TopicSettings
 from tailrace.log.opening import open_log
-from tests.lab.in_process import Here
 from tests.lab.upgrade import summing, telling
 from tests.lab.upgrade.clicking import FORGOTTEN
 from tests.lab.upgrade.stage import (
@@ -112,42 +110,6 @@ def test_values_in_tables_are_corrected_once(tmp_path: Path, monkeypatch: pytest
             wait_until(lambda: table(log) == last_totals(producer.clicks, forgets=False), "all is handled")
             follows.signal(signal.SIGTERM)
             assert follows.ended() == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "said"),
-    [
-        ((('version="NUMBER"', 'version="1"'),), {}, "both are version '1'"),
-        ((("partitions=2", "partitions=3"),), {}, "has 2 partitions in one version, and 3 in the other"),
-        ((('"clicking"', '"other"'),), {}, "not versions of one app"),
-        ((('app.topic("clicks"', 'app.topic("more"'),), {}, "does not read 'clicks'"),
-        ((), {"rollback": True}, "was not from version '1' to '1"),
-        ((), {"outputs": "correct"}, "writes to 'later' and 'seen', which keep every event"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_before_anything_is_written(
-    tmp_path: Path,
-    changes: tuple[tuple[str, str], ...],
-    options: dict[str, object],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    number = 100 + len(said)  # a module of its own
-    changes = tuple((before.replace("NUMBER", str(number)), after) for before, after in changes)
-    log, new = tmp_path / "log", corrected(tmp_path, *changes, number=number)
-    Producer(log)
-    with service(OLD, log, tmp_path, "--until-end") as first:
-        assert first.ended() == 0, first.complaint
-    monkeypatch.setattr(driver, "Version", Here)
-    Here.tasks = []
-    asked = msgspec.structs.replace(wanted_in(tmp_path, new, rollback=False), **options)
-    with closing(open_log(log)) as opened:
-        topics = {*opened.topics()}
-        for do in (Upgrading.plan, Upgrading.run):
-            with ExitStack() as stack, pytest.raises(OptionError, match=said):
-                do(Upgrading(asked, stack))
-        assert {*opened.topics()} == topics
-    assert not (tmp_path / "snapshots").exists()
 
 
 def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
