@@ -78,18 +78,18 @@ def test_a_part_of_the_log_can_be_taken(folder: Path) -> None:
 
 def test_what_the_app_has_written_is_not_taken_from_the_log(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path / "log")
-    for name in ("ones", "twos"):
-        log.create_topic(name, TopicSettings(3))
+    for name in ("checkouts", "payments"):
+        log.create_topic(name, TopicSettings(4))
     writer = log.writer("loader")
     writer.append(
-        Output(topic.name, event.key.encode(), msgspec.json.encode(event), event.at)
-        for topic, event in apps.ticks(windowing, 10)
+        Output(topic.name, topic.encode_key(event), topic.encode(event), event.at)
+        for topic, event in apps.sales(selling, 10)
     )
     writer.commit()
     log.close()
-    before = explore(tmp_path / "log", "windowing", "--json", "--schedules", 3)
+    before = explore(tmp_path / "log", "selling", "--json", "--schedules", 3)
     options = ServiceOptions(
-        f"{HERE}:windowing",
+        f"{HERE}:selling",
         tmp_path / "log",
         tmp_path / "state",
         end_of_input=True,
@@ -97,13 +97,13 @@ def test_what_the_app_has_written_is_not_taken_from_the_log(tmp_path: Path) -> N
         create_topics=True,
         log_format="json",
     )
-    Host(options, windowing.plan()).run()
-    after = explore(tmp_path / "log", "windowing", "--json", "--schedules", 3)
+    Host(options, selling.plan()).run()
+    after = explore(tmp_path / "log", "selling", "--json", "--schedules", 3)
     assert before.code == after.code == 0
     assert json.loads(before.out)["records"] == json.loads(after.out)["records"] == 20
 
 
-windowing = apps.windows()
+selling = apps.shop()
 
 
 def test_the_order_of_outputs_can_be_said_not_to_matter(folder: Path) -> None:

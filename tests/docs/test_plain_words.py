@@ -146,4 +146,4 @@ the log goes on
 ```
 The message recommends an amended version. The reader who asks gets an answer. The service
 goes on."""
-    assert [found.partition(":")[0] for found in found_in(page)] == ["line 5"]
+    assert [found.partition(":")[0] for found in found_in(page)] == ["line 6"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,8 +58,7 @@ def test_no_app_of_the_cast_depends_on_the_schedule(name: str, seeds: range) -> 
         app = case.make(case.partitions)
         with Harness(app) as h:
             h.log.append_all(case.inputs)
-            free = [app.topics[one] for one in case.topics]
-            assert h.explore(schedules=10, unordered=free, idleness=False).equal
+            assert h.explore(schedules=10, unordered=[*app.topics.values()], idleness=False).equal
 
 
 def test_a_rekeyed_join_that_follows_its_writers_does_not_depend_on_the_schedule() -> None:
@@ -214,8 +214,8 @@ def test_outputs_in_another_order_are_found_and_can_be_said_not_to_matter() -> N
 @pytest.mark.parametrize(
     ("make", "late", "said"),
     [
-        (lambda: apps.windows(late="drop"), True, "late events: 'ones' has late=\"drop\""),
-        (lambda: apps.windows(late="route"), True, "late events: 'ones' has late='too-late'"),
+        (lambda: apps.windows(late="drop"), True, "late events: '(ones|twos)' has late=\"drop\""),
+        (lambda: apps.windows(late="route"), True, "late events: '(ones|twos)' has late='too-late'"),
         (apps.asks_whether_it_is_late, True, "late events: Asking.one asks ctx.is_late"),
         (lambda: apps.notes("now"), False, "processing time: Noting.note asks ctx.now"),
         (apps.waits_by_the_clock, False, "processing time: "),
@@ -233,8 +233,8 @@ def test_what_is_declared_to_follow_the_order_of_arrival_is_told_and_is_no_error
     report = explore(app, history, schedules=60)
     assert not report.errors
     assert report.declared
-    assert all(one.declared.startswith(said) for one in report.declared)
-    assert f"declared: {said}" in str(report)
+    assert all(re.match(said, one.declared) for one in report.declared)
+    assert re.search(f"declared: {said}", str(report))
     assert not report.equal
     with pytest.raises(ScheduleDependentError):
         explore(app, history, schedule=min(report.differing), strict=True)
