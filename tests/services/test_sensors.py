@@ -32,15 +32,6 @@ def test_a_late_reading_counts_while_its_window_is_open_and_goes_aside_when_it_i
         h.replay()
 
 
-def test_a_window_that_has_given_its_average_takes_nothing_more():
-    with Harness(app) as h:
-        h.send(readings, celsius("hall", 0, 10))
-        h.advance_watermark(4_999)
-        assert h.send(readings, celsius("hall", 4_999, 20)).to(late_readings) == [celsius("hall", 4_999, 20)]
-        h.end_of_input()
-        assert h.emitted(averages) == [Average("hall", 5_000, 10.0, 1)]
-
-
 def test_a_closed_window_leaves_nothing_behind():
     with Harness(app) as h:
         h.send(readings, celsius("hall", 0, 10))

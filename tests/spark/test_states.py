@@ -10,13 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's us
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.declare.schema import decode_schemas, encode_schemas
+from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.spark import writer
 from tailrace.state.snapshots import Snapshot, Snapshots
-from tailrace.state.snapshots.actors import Entry, StoredActor
-from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.spark import travel
 from tests.spark.reading import answer
 from tests.state.snapshots.making import published
@@ -245,23 +242,3 @@ def test_an_entry_that_expires_says_when_and_its_hidden_timer_is_none(by_hand):
         (7, "event", "late", at(9_000), 0),
         (7, "processing", None, at(7_000), 2),
     ]
-
-
-def test_a_row_without_a_field_shows_what_the_code_reads_from_it() -> None:
-    """Told by the schema of its task: another may not have seen the field yet."""
-    kept: Fields = {"kept": (int, 0)}
-    lives = Lives(plan_of(kept))
-    lives.take(Set("a", 1, {"kept": 1}))
-    lives.commit()
-    before = decode_schemas(lives.store.get(rows.SCHEMA_ROW) or b"")["Plane"]
-    lives.start(plan_of({**kept, "n": (int, 7)}))
-    lives.commit()
-    row = lives.store.get(rows.SCHEMA_ROW) or b""
-    schema = decode_schemas(row)["Plane"]
-    ((name, value),) = lives.state().items()
-    actor = StoredActor("Plane", schema, {0: schema, 1: before})
-    entry = Entry(b"a", "value", None, value)
-    assert actor.decoder(["kept", "n"], 0)([entry]) == [{"kept": 1, "n": 7}]
-    assert actor.decoder(["kept", "n"], 1)([entry]) == [{"kept": 1}]
-    as_read = writer._as_read(lives.plan.actors[0], {name: value})
-    assert msgspec.msgpack.decode(as_read[name][1:]) == {"kept": 1, "n": 7}

@@ -30,10 +30,6 @@ def record(topic: str, value: bytes, key: bytes = b"k") -> Output:
     return Output(topic, key, value, 7)
 
 
-def values(log: MemoryLog, topic: str) -> list[bytes | None]:
-    return [one.value for one in log.read(topic)]
-
-
 @pytest.mark.parametrize("markers", [True, False], ids=["markers", "no markers"])
 class TestContract(LogContract):
     @pytest.fixture
@@ -46,39 +42,6 @@ class TestTasks(TasksContract):
     def open_log(self) -> OpenLog:
         log = MemoryLog()
         return lambda: log
-
-
-class TestVisibility:
-    def test_a_killed_workers_transaction_hides_until_its_id_is_taken_over_or_expires(self) -> None:
-        for end in ("take over", "expire", "crash"):
-            log = made()
-            log.writer("w").append([record("a", b"lost")])
-            log.append("a", None, b"after", 0)
-            assert values(log, "a") == []
-            if end == "take over":
-                log.writer("w")
-            elif end == "expire":
-                log.expire("w")
-            else:
-                log.crash()
-            assert values(log, "a") == [b"after"]
-
-
-class TestFaults:
-    def test_every_operation_passes_the_hook_before_its_effect(self) -> None:
-        seen: list[Operation] = []
-        log = made(on_operation=seen.append)
-        writer = log.writer("w")
-        writer.append([record("a", b"1")])
-        writer.commit()
-        writer.abort()
-        log.reader({A0: 0}).fetch("a", 0, 1)
-        log.end_offset("a", 0)
-        writer.close()
-        assert seen == [
-            "create-topic", "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query",
-            "close-writer",
-        ]  # fmt: skip
 
 
 class TestReading:
