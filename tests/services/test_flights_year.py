@@ -80,18 +80,6 @@ def test_those_are_overdue_of_whom_nothing_is_known_an_hour_after_they_were_expe
     assert len(played.aircraft.emitted(aircraft.legs_finished)) == len(arrived)
 
 
-def test_how_the_history_is_cut_into_turns_and_partitions_changes_no_last_word(played, history):
-    with Rehearsal(partitions=1, checked=False) as other:
-        again = other.play(history, turn_ms=20 * HOUR_MS)
-    first = played.results()
-    assert again.overdue == first.overdue
-    assert [without_revision(one) for one in again.hours] == [without_revision(one) for one in first.hours]
-
-
-def without_revision(hour):
-    return (hour.hour_ms, hour.airport, hour.departures, hour.cancelled, hour.delay_minutes, hour.weather)
-
-
 # --- the picture
 
 
