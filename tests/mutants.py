@@ -27,7 +27,6 @@ FLOOR = 0.7
 _ENGINE = (
     "tests/proof/test_laws.py",
     "tests/core/test_ordered.py",
-    "tests/core/test_short_way.py",
     "tests/core/test_merge.py",
     "tests/core/test_watermarks.py",
     "tests/core/test_timers.py",

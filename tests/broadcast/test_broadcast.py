@@ -76,26 +76,6 @@ def test_a_table_has_the_newest_event_of_each_key(order: Any, how: Any, seed: in
         assert not h.replay().differences.count
 
 
-@pytest.mark.parametrize("slice_size", [1, 3, 1_000])
-def test_what_is_there_at_the_first_start_comes_first(slice_size: int) -> None:
-    app = make_app()
-    with Harness(app, slice_size=slice_size, commit_every="manual") as h:
-        h.log.append_all(records([*payments(200), *rules(1), *rules(2)]))
-        for _ in range(3):
-            h.commit()
-        h.crash()
-        while h.commit():
-            pass
-        found: list[Verdict] = list(h.end_of_input().to(app.topics["verdicts"]))
-        known = [msgspec.json.decode(one.value, type=Verdict) for one in _all(h, "verdicts")]
-        assert set(found) <= set(known)
-        assert ordered(known) == verdicts(payments(200), rules(2))
-
-
-def _all(h: Harness, topic: str) -> list[Any]:
-    return [one for number in range(4) for one in h.log.at(topic, number).records if one.value is not None]
-
-
 def test_what_a_failed_event_has_read_changes_nothing() -> None:
     app = tr.App("failing", partitions=1, on_error="dead-letter")
     paid = app.topic("paid", Payment)

@@ -1,9 +1,8 @@
-"""An ordered actor with two inputs, random histories for it, and an oracle: plain Python over the whole history."""
+"""An ordered actor with two inputs, and an oracle: plain Python over the whole history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from random import Random
 from typing import Any
 
 import msgspec
@@ -59,18 +58,6 @@ def joining(order: Any = "event-time", partitions: int = 1) -> tr.App:
             ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
 
     return app
-
-
-def history(random: Random, most: int = 60, keys: str = "kl") -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    for name, disorder_ms in DISORDER_MS.items():
-        at, events = 1_000, list[Event]()
-        for number in range(random.randrange(5, most)):
-            at += random.choice([0, 0, 1, 3, 7, 15])
-            behind_ms = random.randrange(disorder_ms + 1) if random.random() < 0.9 else random.randrange(60)
-            events.append(Event(random.choice(keys), at - behind_ms, number))
-        found[name] = events
-    return found
 
 
 def placed(of_input: list[Event], disorder_ms: int) -> list[tuple[int, bool]]:

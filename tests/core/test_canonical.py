@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,9 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.input_lane import PartitionHistory
-from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UsageError
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import Head, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.state import MemoryStore
 
@@ -116,6 +115,59 @@ def test_a_message_is_delivered_right_after_the_step_that_sent_it_and_before_any
     ]
 
 
+def test_a_timer_of_a_receiver_fires_between_the_records_that_are_taken_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = tr.App("reminding", partitions=1)
+    ticks = app.topic("ticks", Knock, key="door", event_time="at", out_of_order=0)
+    heard = app.topic("heard", Heard, key="door")
+
+    @app.actor
+    class Clock(tr.Actor):
+        count: int = 0
+
+        @tr.process(ticks)
+        def tick(self, event: Knock, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            ctx.emit(heard, Heard("tick", str(event.at)))
+            if self.count == 1:
+                ctx.send(Reminder, "a", Ask("50"))
+
+    @app.actor
+    class Reminder(tr.Actor):
+        n: int = 0
+
+        @tr.on_message
+        def asked(self, message: Ask, ctx: tr.Context[str]) -> None:
+            self.n += 1
+            ctx.set_timer(ctx.event_time + int(message.what))
+
+        @tr.on_timer
+        def remind(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(heard, Heard("remind", str(ctx.event_time)))
+
+    taken: list[int] = []
+    run = Task.run
+
+    def counted(task: Task, number: int, heads: Sequence[Head], start: int = 0) -> int:
+        after = run(task, number, heads, start)
+        taken.append(after - start)
+        return after
+
+    monkeypatch.setattr(Task, "run", counted)
+    times = range(1_000, 1_100, 10)
+    records = [InputRecord(n, 0, b"k", ticks.encode(Knock("k", at))) for n, at in enumerate(times)]
+    past = PartitionHistory(lambda _, start, stop: records[start:stop], {"ticks": len(records)})
+    canonical = Canonical([Task(app.plan(), 0, MemoryStore())], [past], deliver=lambda *_: None)
+    for _ in canonical.go():
+        pass
+    # The watermark is 1 ms behind the newest tick, so the tick at 1060 lets the timer of 1050 fire.
+    wanted = [f"tick: {at}" for at in times]
+    wanted.insert(7, "remind: 1050")
+    assert [text(one) for one in canonical.outputs(0) if one.topic == "heard"] == wanted
+    assert max(taken) > 2
+
+
 def test_the_clock_is_the_greatest_timestamp_so_far() -> None:
     knocks = [(Knock("a", 1_000), 50), (Knock("a", 2_000), 40), (Knock("a", 3_000), 60)]
     heard = House(1, front=knocks).heard()
@@ -182,34 +234,6 @@ def test_a_published_watermark_is_applied_when_what_lies_before_it_has_been_read
         pass
     assert seen == [(10, 5), (20, 5), (30, 15), (40, 25)]
     assert task.watermark == 35
-
-
-@pytest.mark.one_seed_in(5)  # one takes 15 ms
-@pytest.mark.parametrize("together", [True, False])
-def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, together: bool) -> None:
-    """Neither the order, the clock, the watermarks nor when an input falls idle."""
-    header = ((REDRIVEN_HEADER, b"other.dead-letters/0-1@0-0"),)
-    for seed in seeds:
-        random, stamp = Random(seed), 0
-        knocks: dict[str, list[tuple[Knock, int]]] = {"front": [], "rear": []}
-        for at in range(6_000_000, 15_000_000, 300_000):
-            stamp += random.choice((10, 30_000, 70_000))
-            name, late = random.choice(("front", "rear")), random.choice((0, 0, 500, 5_000_000))
-            knocks[name].append((Knock(random.choice("ab"), at - late, random.choice(("", "a"))), stamp))
-        without, with_them = House(1, **knocks), House(1, **knocks)
-        added = 0
-        for name in ("front", "rear"):
-            records: list[InputRecord] = []
-            for one in with_them.log.get((name, 0), []):
-                for record in (one, *(one._replace(timestamp_ms=10**9, headers=header) for _ in range(2))):
-                    if record is one or random.random() < 0.5:
-                        records.append(record._replace(offset=len(records)))
-            added += len(records) - len(with_them.log.get((name, 0), []))
-            with_them.log[name, 0] = records
-        assert with_them.heard(together=together) == without.heard(together=together), seed
-        (task,), (plain,) = with_them.tasks, without.tasks
-        assert (task.totals.for_others, task.totals.late) == (added, plain.totals.late)
-        assert (task.now, task.watermark) == (plain.now, plain.watermark)
 
 
 def test_some_of_an_apps_tasks_are_refused() -> None:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.actor import declaration_of
-from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts
 from tailrace.core.declare.handlers import TimerRole
 from tailrace.core.engine.failure import explain_attribute_error
 
@@ -362,69 +361,12 @@ def test_a_handler_may_take_several_families_of_timers_or_types_of_messages() ->
 # --- annotations ---
 
 
-def scope_here() -> Scope:
-    return Scope.of_caller(0)
-
-
-def test_a_name_is_looked_up_among_the_locals_first_and_then_in_the_module() -> None:
-    class Ping: ...
-
-    class Outer:
-        class Inner: ...
-
-        scope = Scope.of_caller(0)
-
-    scope = Scope.of_caller(0)
-    assert scope.resolve("Ping") is Ping
-    assert scope.resolve("Arrival") is Arrival
-    assert scope.resolve("list[Ping] | None") == list[Ping] | None
-    assert Outer.scope.resolve("Ping") is Ping, "a class body sees the function around it"
-    assert Outer.scope.resolve("Inner") is Outer.Inner
-    with pytest.raises(UnresolvedName):
-        scope_here().resolve("Outer")
-
-
 def test_a_field_does_not_hide_the_type_that_it_is_named_after() -> None:
     class Flight(tr.Actor):
         date: date | None = None
 
     (field,) = declaration_of(Flight).fields
     assert field.annotation == date | None
-
-
-@pytest.mark.parametrize(
-    ("annotation", "head"),
-    [
-        ("tr.MapState[str, Nowhere]", tr.MapState),
-        ("'tr.ListState[int]'", tr.ListState),
-        ("ClassVar[int]", ClassVar),
-        (tr.MapState[str, int], tr.MapState),
-        ("Nowhere[int]", None),
-        ("tr.Nowhere[int]", None),
-    ],
-)
-def test_what_stands_before_the_brackets_is_known_though_what_is_in_them_is_not(
-    annotation: Any, head: Any
-) -> None:
-    assert Scope(globals(), {}).head(annotation) is head
-
-
-@pytest.mark.parametrize(
-    ("annotation", "given", "accepted"),
-    [
-        (Departure, Departure, True),
-        (Departure, Diverted, True),
-        (Diverted, Departure, False),
-        (Departure | int, Diverted | int, True),
-        (Departure, Departure | int, False),
-        (Any, Departure | int, True),
-        (object, int, True),
-        (list[int], list[int], True),
-        (list[int], list[str], False),
-    ],
-)
-def test_a_parameter_accepts_what_its_annotation_covers(annotation: Any, given: Any, accepted: bool) -> None:
-    assert accepts(annotation, given) is accepted
 
 
 class Early(tr.Actor):

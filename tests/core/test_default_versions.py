@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from random import Random
 from typing import Any
 
@@ -13,11 +12,6 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import IncompatibleStateError
 from tests.core.versions import Fields, Lives, Set, plan_of
-
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
 
 
 def place(**defaults: Any) -> Any:
@@ -41,31 +35,6 @@ def upgraded(before: Fields, values: dict[str, Any], *after: Fields) -> Lives:
         lives.start(plan_of(fields))
         lives.commit()
     return lives
-
-
-@pytest.mark.parametrize(
-    ("kind", "before", "after", "shown"),
-    [
-        (int, 0, 7, "the default 7 now, it had 0"),
-        (Colour, Colour.RED, Colour.BLUE, "the default 'blue' now, it had 'red'"),
-        (
-            list[int],
-            tr.field(default_factory=list),
-            tr.field(default_factory=lambda: [1]),
-            "the default [1] now, it had []",
-        ),
-        (POINT, POINT(1), POINT(2), "the default {'x': 2} now, it had {'x': 1}"),
-    ],
-)
-def test_a_change_is_said_once_at_the_start(kind: Any, before: Any, after: Any, shown: str) -> None:
-    versions: list[Fields] = [{**KEPT, "n": (kind, default)} for default in (before, after)]
-    lives = upgraded(versions[0], {})
-    (said,) = lives.start(plan_of(versions[1])).stored.notices
-    assert said.startswith(
-        f"Plane.n has {shown}: stored values do not change, and a key without stored values"
-    )
-    lives.commit()
-    assert lives.start(plan_of(versions[1])).stored.notices == ()
 
 
 def test_a_version_is_committed_even_where_no_event_comes() -> None:

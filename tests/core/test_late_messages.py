@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 import tailrace as tr
 from tailrace.testing import Harness
@@ -62,39 +63,24 @@ def sending(*, answer: bool = False) -> tuple[tr.App, tr.Topic[Event, str], tr.T
     return app, ones, twos
 
 
-def told(h: Harness) -> list[tuple[int, bool]]:
-    second: Any = next(one.cls for one in h.plan.actors if one.name == "Second")
-    instance = h.state(second, "k")
-    return [] if instance is None else list(getattr(instance, "told"))  # noqa: B009  # the class is made within a function
-
-
-def test_a_message_in_time_is_not_late() -> None:
-    app, ones, twos = sending()
+@pytest.mark.parametrize(
+    ("answer", "idle", "sent"),
+    [(False, False, (100,)), (False, True, (200, 30_000)), (True, False, (200,))],
+    ids=["in time", "of an actor whose inputs were idle", "within a circle"],
+)
+def test_a_message_is_late_told_and_counted_if_its_sender_was_idle_and_outside_of_the_circle(
+    answer: bool, idle: bool, sent: tuple[int, ...]
+) -> None:
+    app, ones, twos = sending(answer=answer)
     with Harness(app) as h:
         h.send(twos, Event("k", 50_000))
-        h.send(ones, Event("k", 100))
-        h.advance_watermark(60_000)
-        assert (told(h), h.late) == ([(100, False)], 0)
-        h.replay()
-
-
-def test_a_message_of_an_actor_whose_inputs_were_idle_is_late_told_and_counted() -> None:
-    app, ones, twos = sending()
-    with Harness(app) as h:
-        h.send(twos, Event("k", 50_000))
-        h.fall_idle(ones)
-        h.send(twos, Event("k", 61_000))
-        h.send(ones, Event("k", 200), Event("k", 30_000))
+        if idle:
+            h.fall_idle(ones)
+            h.send(twos, Event("k", 61_000))
+        h.send(ones, *(Event("k", at) for at in sent))
         h.advance_watermark(70_000)
-        assert (told(h), h.late) == ([(200, True), (30_000, True)], 2)
-        h.replay()
-
-
-def test_within_a_circle_no_message_is_late() -> None:
-    app, ones, twos = sending(answer=True)
-    with Harness(app) as h:
-        h.send(twos, Event("k", 50_000))
-        h.send(ones, Event("k", 200))
-        h.advance_watermark(70_000)
-        assert ([late for _, late in told(h)], h.late) == ([False], 0)
+        second: Any = next(one.cls for one in h.plan.actors if one.name == "Second")
+        instance: Any = h.state(second, "k")
+        assert ([late for _, late in instance.told], h.late) == ([idle] * len(sent), idle * len(sent))
+        assert answer or [at for at, _ in instance.told] == [*sent]  # a circle has its own time
         h.replay()

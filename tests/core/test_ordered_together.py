@@ -19,36 +19,6 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-def test_at_the_end_of_input_the_writers_of_a_stream_end_together() -> None:
-    app = tr.App("joined", partitions=1)
-    first, second = app.topic("first", Seen), app.topic("second", Seen)
-    both = app.stream("both", Seen)
-
-    @app.process(first, order="event-time")
-    def a(event: Seen, ctx: tr.Context[str]) -> None:
-        ctx.emit(both, event)
-
-    @app.process(second, order="event-time")
-    def b(event: Seen, ctx: tr.Context[str]) -> None:
-        ctx.emit(both, event)
-
-    @app.actor
-    class Log(tr.Actor, order="event-time"):
-        times: list[int] = tr.field(default_factory=list)
-
-        @tr.process(both)
-        def saw(self, event: Seen, ctx: tr.Context[str]) -> None:
-            self.times.append(event.at)
-
-    with Harness(app) as h:
-        h.send(first, *[Seen("x", at) for at in (10, 20, 30, 40)])
-        h.send(second, *[Seen("x", at) for at in (5, 15)])
-        h.end_of_input()
-        state = h.state(Log, "x")
-        assert state is not None
-        assert state.times == [5, 10, 15, 20, 30, 40]
-
-
 def test_at_the_end_of_input_timers_lie_between_the_events_of_a_stream() -> None:
     app = tr.App("timed", partitions=1)
     outer, inner = app.topic("outer", Seen), app.topic("inner", Seen)

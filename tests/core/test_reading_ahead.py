@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 
 import tailrace as tr
-from tailrace.core.engine import actor_table, input_decoder
-from tailrace.core.engine.task import TaskSettings
 from tailrace.core.rows import PLAIN
-from tailrace.history.reading import driving
 from tailrace.state import MemoryStore
 from tests.core.driven import Driven, heads_of
-from tests.history.sales import compared, random_service, told
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -98,16 +93,3 @@ def test_what_is_read_ahead_is_forgotten_when_the_store_changes() -> None:
     row = table.prefix + b"new\0\0"
     store.write({row: PLAIN + msgspec.msgpack.encode({"count": 7})}, cut)
     assert table.load("new").count == 7
-
-
-@pytest.mark.one_seed_in(10)  # one takes 60 ms
-def test_reading_ahead_changes_nothing(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replays that commit at every tape record, with nothing cached and all read ahead, beside runs that do
-    neither.
-    """
-    for seed in seeds:
-        with random_service(seed) as h, monkeypatch.context() as patched:
-            patched.setattr(driving, "ENTRIES_AT_ONCE", 0)
-            patched.setattr(actor_table, "_ONE_IN", 1_000_000)
-            patched.setattr(input_decoder, "_RUN_WORTH_READING_AHEAD", 1)
-            assert told(compared(h, settings=TaskSettings(cache_bytes=0))) == [], seed

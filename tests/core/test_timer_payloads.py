@@ -1,4 +1,4 @@
-"""Timers carry a payload of the type that their handler declares, and a handler sees the pending timers of its key."""
+"""Timers carry a payload of the type that their handler declares, and a handler sees the pending timers of its key; a timer is named once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.errors import HandlerError
-from tailrace.testing import Harness
 from tests.core.driven import Driven
 
 
@@ -123,32 +120,6 @@ def test_the_pending_timers_of_a_key_come_in_the_order_in_which_they_are_due() -
     )
 
 
-times = st.integers(100, 10_000)
-steps = st.tuples(st.sampled_from(("set", "cancel", "commit", "restart")), st.integers(0, 11), times)
-
-
-@given(st.lists(steps, max_size=40))
-def test_what_a_handler_sees_is_what_was_set_and_not_cancelled(some: list[tuple[str, int, int]]) -> None:
-    """Against a dict, with more timers than fit into a row, and back."""
-    life, pending = Life(), dict[str, tuple[int, int]]()
-    for do, number, due in some:
-        name = f"overdue:{number}"
-        if do == "set":
-            life.take(Turn("k", 1, "set", name, due, {"gate": "A", "minutes": number}))
-            pending[name] = due, number
-        elif do == "cancel":
-            life.take(Turn("k", 1, "cancel", name))
-            pending.pop(name, None)
-        else:
-            life.commit()
-            if do == "restart":
-                life.start()
-    life.take(Turn("k", 1, "show"))
-    *_, shown = life.said()
-    expected = sorted((due, name, "event", Claim("A", number)) for name, (due, number) in pending.items())
-    assert shown == repr(expected)
-
-
 @pytest.mark.parametrize(
     ("turn", "error"),
     [
@@ -207,13 +178,34 @@ def test_a_payload_is_shown_where_a_key_is_described() -> None:
     )
 
 
-def test_a_service_and_its_replay_agree_on_payloads() -> None:
-    app = claims_app()
-    with Harness(app) as h:
-        h.send(app.plan().topics["turns"], Turn("k", 100, "set", "overdue", 120, {"gate": "B"}))
-        h.send(app.plan().topics["turns"], Turn("k", 100, "show"))
-        h.crash()
-        h.replay()
-        emitted: list[Any] = h.emitted(app.plan().topics["said"])
-    (pending,) = [one.what for one in emitted]
-    assert pending == "[(120, 'overdue', 'event', Claim(gate='B', minutes=0))]"
+# --- the names that the queue holds, and the index
+
+
+def named(life: Life) -> int:
+    """How many entries the queue holds in memory."""
+    queue: Any = life.task._firing.events[0]
+    return len(list(queue.entries()))
+
+
+@pytest.mark.parametrize(("ahead_ms", "most"), [((60, 60), 1), ((30, 60), 100)])
+def test_a_timer_that_is_moved_again_and_again_is_not_named_without_end(
+    ahead_ms: tuple[int, int], most: int
+) -> None:
+    """Each move to an earlier time names it anew; what is named twice at one time becomes one."""
+    life = Life()
+    for at in range(5_000):
+        life.take(Turn("k", at, "plain", due=at + ahead_ms[at % 2]))
+        assert named(life) <= most
+    assert life.said() == []
+
+
+def test_the_index_row_of_a_timer_that_was_moved_before_the_start_goes_when_it_comes_up() -> None:
+    life = Life()
+    for due in (110, 151):
+        life.take(Turn("k", 100, "plain", due=due))
+        life.commit()
+    life.start()
+    life.take(Turn("l", 120, "cancel", "plain"))
+    life.commit()
+    index = [rows.read_index_row(row) for row, _ in life.store.rows() if row[:1] == rows.INDEX]
+    assert index == [(151, "Desk", b"k", b"nplain")]

@@ -16,15 +16,12 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.errors import IncompatibleStateError
 from tests.core.versions import Fields, Lives, Restart, Set, plan_of
 
 Domain = Literal["event", "processing"]
 Ttl = tuple[int, Domain] | None
 """How long in milliseconds and by which time, None for no TTL."""
 
-EVENT: Ttl = (100, "event")
-PROCESSING: Ttl = (100, "processing")
 _ENTRY = "m[x]"
 
 
@@ -52,19 +49,6 @@ def stored(lives: Lives, key: str = "a") -> dict[str, Any]:
         elif row.startswith(prefix + b"m"):
             found[_ENTRY] = msgspec.msgpack.decode(rows.unpack_entry(value)[0])
     return found
-
-
-@pytest.mark.parametrize(("before", "after"), [(EVENT, None), (EVENT, PROCESSING), (PROCESSING, EVENT)])
-def test_undeclared_for_a_while_it_still_cannot_be_removed_or_moved_to_the_other_domain(
-    before: Ttl, after: Ttl
-) -> None:
-    lives = Lives(plan_of(declared(before)))
-    lives.take(Set("a", 1, {"kept": 1, "p": 5, _ENTRY: 5}))
-    lives.commit()
-    lives.start(plan_of(declared("undeclared")))
-    lives.commit()
-    with pytest.raises(IncompatibleStateError, match=r"nor can p.*Keep the TTL by this time"):
-        lives.start(plan_of(declared(after)))
 
 
 # --- any changes, against an oracle

@@ -1,10 +1,7 @@
-"""A plain field that is no longer declared is named at the start, and its values are carried until they are
-dropped.
-"""
+"""The values of a plain field that is no longer declared are carried until they are dropped."""
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import msgspec
@@ -14,7 +11,6 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.value_rows import joined, raw_fields
-from tailrace.state import MemoryStore
 from tests.core.versions import Fields, Lives, Set, plan_of
 
 WORDS: tuple[Any, Any] = (list[str], tr.field(default_factory=list))
@@ -53,24 +49,6 @@ def lived() -> Life:
     life.report("count=2", key="b")
     life.commit()
     return life
-
-
-class TestAtTheStart:
-    def test_it_is_named_with_its_type_and_with_new_fields_of_that_type(self) -> None:
-        life = lived()
-        legs, words = life.version(NEW)
-        assert legs.startswith("Plane.legs (int) is stored and no longer declared; its values are kept. ")
-        assert 'give it its old name: tr.field(name="legs")' in legs
-        assert "--drop-state Plane.legs." in legs
-        assert words.startswith("Plane.words (list[str]) is stored")
-        assert life.task.stored.orphans == ("Plane.legs", "Plane.words")
-
-    def test_it_is_named_at_later_starts_as_well(self) -> None:
-        life = lived()
-        first = life.version(NEW)
-        life.report("flights=1")
-        life.commit()
-        assert life.version(NEW) == first
 
 
 class TestWhileItIsUndeclared:
@@ -162,62 +140,6 @@ class TestDropped:
         life.version({"count": (int, 0)}, "Plane.notes")
         life.commit()
         assert life.state() == {}
-
-
-def test_a_cleared_instance_loses_the_entries_of_a_map_that_is_no_longer_declared() -> None:
-    noted: Fields = {"notes": (tr.MapState[str, int], None), "count": (int, 0)}
-    life = Life(noted)
-    life.report("notes=x", "count=1")
-    life.commit()
-    life.version({"count": (int, 0)})
-    life.report("clear")
-    life.commit()
-    assert life.state() == {}
-    life.version(noted)
-    life.report("count=1")
-    life.commit()
-    assert [rows.read_state_row(row).rest for row in life.state()] == [b""]
-
-
-DEEDS = [
-    "count=1",
-    "count=0",
-    "flights=2",
-    "",
-    "",
-    "clear",
-    "fail count=5",
-    "fail clear",
-    "total=3",
-    "total=0",
-]
-
-
-def test_what_rows_become_does_not_depend_on_where_commits_and_restarts_fall(seeds: range) -> None:
-    for seed in seeds:
-        chance = Random(seed)
-        base = lived()
-        base.report("legs=1", key="c")
-        base.commit()
-        once, often = (Life(NEW, store=_copied(base.store), reload=bool(seed % 2)) for _ in range(2))
-        once.changelog, often.changelog = dict(base.changelog), dict(base.changelog)
-        for at in range(chance.randrange(1, 12)):
-            key, do = chance.choice("abcd"), chance.choice(DEEDS)
-            once.report(do, key=key, at=at)
-            often.report(do, key=key, at=at)
-            if chance.random() < 0.4:
-                often.commit()
-                if chance.random() < 0.4:
-                    often.version(NEW)
-        once.commit()
-        often.commit()
-        assert often.state() == once.state(), f"seed {seed}"
-
-
-def _copied(store: MemoryStore) -> MemoryStore:
-    copy = MemoryStore()
-    copy.write(dict(store.rows()), store.cut or b"")
-    return copy
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 70_000])

@@ -96,7 +96,9 @@ class Lives(Driven):
         batch = super().commit()
         for row, value in batch.rows.items():
             if value is None:
-                self.changelog.pop(row, None)
+                was = self.changelog.pop(row, None)
+                is_value = row[:1] == rows.STATE and not rows.read_state_row(row).rest
+                assert was is not None or not is_value, f"a deletion of what was not there: {row!r}"
             else:
                 self.changelog[row] = value
         return batch

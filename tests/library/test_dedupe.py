@@ -11,38 +11,10 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import DefinitionError, HandlerError
+from tailrace.core.errors import HandlerError
 from tailrace.graph import graph_of
 from tailrace.testing import Harness
 from tests.library.oracle_rolling import Event, actor_of
-
-
-def test_an_id_may_come_again_after_within_and_not_before() -> None:
-    app, events, unique, _ = once(within=20)
-    with Harness(app) as h:
-        h.send(events, *(Event("a", at, "x") for at in (100, 110, 120, 121, 141, 142)))
-        assert [one.at for one in h.emitted(unique)] == [100, 121, 142], (
-            "the time counts from the one that was passed on"
-        )
-        assert h.metrics["first.duplicates"] == 3
-
-
-def test_an_event_from_before_the_one_that_was_passed_on_is_a_duplicate_up_to_within() -> None:
-    app, events, unique, _ = once(within=20, lateness=100)
-    with Harness(app) as h:
-        h.send(events, *(Event("a", at, "x") for at in (100, 80, 79)))
-        assert [one.at for one in h.emitted(unique)] == [100, 79]
-
-
-def test_a_late_event_is_passed_on_only_if_its_id_cannot_be_forgotten() -> None:
-    app, events, unique, late = once(within=20, lateness=30)
-    with Harness(app) as h:
-        h.send(events, Event("a", 100, "x"), Event("a", 140, "y"))
-        h.send(events, Event("a", 111, "x"), Event("a", 110, "z"), Event("a", 109, "w"))
-        assert [(one.at, one.id) for one in h.emitted(unique)] == [(100, "x"), (140, "y"), (110, "z")]
-        assert h.emitted(late) == [Event("a", 109, "w")]
-        assert h.metrics["first.duplicates"] == 1
-        assert h.dropped == 0
 
 
 def once(*, within: int, lateness: int = 0) -> tuple[tr.App, Any, Any, Any]:
@@ -154,54 +126,13 @@ def test_an_event_without_an_id_fails() -> None:
         h.send(events, typed(1, maybe=None))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"within": 0}, "within=0, which is zero"),
-        ({"within": "-1s"}, "wrong within"),
-        ({"within": "1y"}, "wrong within"),
-        ({"within": 200_000 * 86_400_000}, "longer than 100000d"),
-        ({"lateness": -1}, "wrong lateness"),
-        ({"by": "nothing"}, "no field 'nothing'"),
-        ({"by": ()}, "tuple of 0 fields"),
-        ({"by": 5}, "by=5 is not a field"),
-        ({"by": None}, "by=None is not a field"),
-        ({"by": "either"}, "no single type"),
-        ({"by": "real"}, "float cannot be the key of a map"),
-        ({"by": lambda e: e.text}, "without an annotated return type"),
-        ({"by": number_of, "by_type": str}, "by_type is str, but by=.* is int"),
-        ({"by": "text", "by_type": int}, "by_type is int, but by='text' is str"),
-        ({"order": "sideways"}, "order='sideways'"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
-    app = tr.App("typed", partitions=1)
-    events = app.topic("events", Typed, key_type=str)
-    valid: dict[str, Any] = {"within": "1s", "by": "text"}
-    with pytest.raises(DefinitionError, match=message):
-        app.dedupe("first", events, **(valid | options))
-
-
-def test_a_topic_of_late_events_must_fit() -> None:
-    app = tr.App("once", partitions=1)
-    events = app.topic("events", Event, key_type=str)
-    dropping = app.topic("dropping", Event, key_type=str, late="drop")
-    other = app.topic("other", Typed, key_type=str)
-    with pytest.raises(DefinitionError, match="Give a topic of the same type"):
-        app.dedupe("first", events, within="1s", late=other)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(DefinitionError, match="it takes all late events away"):
-        app.dedupe("second", dropping, within="1s", late=events)
-    with pytest.raises(DefinitionError, match="another topic or stream has the name"):
-        app.dedupe("events", events, within="1s")
-
-
 def test_within_may_change_over_stored_state() -> None:
-    def once(within: str, by: Any = "id") -> tr.App:
+    def once(within: str) -> tr.App:
         app = tr.App("once", partitions=1)
         events = app.topic("events", Event, key_type=str)
         unique = app.topic("unique", Event, key_type=str)
 
-        @app.process(app.dedupe("first", events, within=within, by=by))
+        @app.process(app.dedupe("first", events, within=within))
         def publish(event: Event, ctx: tr.Context[str]) -> None:
             ctx.emit(unique, event)
 
@@ -218,11 +149,6 @@ def test_within_may_change_over_stored_state() -> None:
             assert [one.at for one in h.emitted(app.topics["unique"])] == passed
             h.end_of_input()
             assert h.keys(actor_of(app, "first")) == []
-    with (
-        pytest.raises(tr.TailraceError, match="dedupe: by key"),
-        Harness(once("100ms", "key"), start=snapshot),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -90,64 +90,6 @@ def test_one_event_may_have_thousands_of_partners_beyond_what_is_kept_in_a_field
         assert h.keys(actor) == []
 
 
-def test_what_cannot_be_joined_is_refused_when_it_is_declared() -> None:
-    app = tr.App("joins")
-    a, b = app.topic("a", A), app.topic("b", B)
-    slow = app.topic("slow", B, watermark=False)
-    numbers = app.topic("numbers", B, key="n", key_type=int)
-    dropping = app.topic("dropping", B, late="drop")
-    early = app.window("early", b, tr.windows.tumbling("1h"), tr.agg.count(), early=5)
-    join: Any = app.join
-    for inputs, options, said in (
-        ((a, b), {"within": ("2s", "1s")}, "within"),
-        ((a, b), {"within": "0s"}, "within"),
-        ((a, b), {"within": "-5s"}, "within"),
-        ((a, b), {"within": ("1s",)}, "within"),
-        ((a, b), {"within": "1 parsec"}, "not a duration"),
-        ((a, b), {"within": "1s", "how": "outer"}, "outer"),
-        ((a, a), {"within": "1s"}, "twice"),
-        ((a, slow), {"within": "1s"}, "watermark=False"),
-        ((a, app.topic("shared", B, broadcast=True)), {"within": "1s"}, "broadcast|keys"),
-        ((a, app.table("last", B)), {"within": "1s"}, "is a table"),
-        ((a, numbers), {"within": "1s"}, "keys of type int"),
-        ((a, early), {"within": "1s"}, "early results"),
-        ((a, b), {"within": "1s", "late": a}, "late="),
-        ((a, b), {"within": "1s", "late": (a,)}, "2 inputs"),
-        ((a, dropping), {"within": "1s", "late": (None, b)}, "takes them away"),
-    ):
-        with pytest.raises(tr.DefinitionError, match=said):
-            join("j", *inputs, **options)
-    others: Any = app
-    for refused in (
-        lambda: others.window_join("j", a, b, windows.sliding("1h", every="10m")),
-        lambda: others.asof("j", a, b, keep="0s"),
-        lambda: others.gather("j", a, within="1s"),
-        lambda: others.gather("j", a, b, within="0s"),
-    ):
-        with pytest.raises(tr.DefinitionError, match="the operator 'j'"):
-            refused()
-    join("j", a, b, within=("-1s", "2s"))
-    with pytest.raises(tr.DefinitionError):
-        join("j", a, b, within="1s")
-
-
-def test_other_bounds_do_not_read_what_was_kept_for_these() -> None:
-    def app_of(**options: Any) -> tr.App:
-        app = tr.App("joins", partitions=1)
-        app.join("j", app.topic("a", A), app.topic("b", B), **options)
-        return app
-
-    before = app_of(within=("0s", "10m"))
-    with Harness(before) as h:
-        h.send(before.topics["a"], A("k", BEGIN_MS, 1), A("k", BEGIN_MS + 5, 1))
-        h.advance_watermark(BEGIN_MS + 5)
-        snapshot = h.snapshot()
-    Harness(app_of(within=("0s", "10m")), start=snapshot).close()
-    for options in ({"within": ("0s", "11m")}, {"within": ("0s", "10m"), "how": "left"}):
-        with pytest.raises(tr.TailraceError, match="join: inner, from 0ms to 10m"):
-            Harness(app_of(**options), start=snapshot)
-
-
 def test_only_streams_that_form_a_circle_have_a_limit_of_deliveries() -> None:
     app = tr.App("circle", partitions=1)
     a, again = app.topic("a", A), app.stream("again", A, key_type=str)

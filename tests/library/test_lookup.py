@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import DefinitionError
 from tailrace.testing import Harness
 
 
@@ -69,17 +68,3 @@ def test_each_event_meets_the_rate_of_its_time(by: Any, how: Any) -> None:
         assert sorted(found, key=lambda one: one.at) == expected
         assert len({one.rate for one in found}) > 20
         assert not h.replay().differences.count
-
-
-def test_what_cannot_be_looked_up_is_refused() -> None:
-    app = tr.App("refused")
-    sales = app.topic("sales", Sale)
-    rates = app.topic("rates", Rate, broadcast=True)
-    plain = app.topic("plain", Rate)
-    with pytest.raises(DefinitionError, match="not a broadcast topic"):
-        app.lookup("one", sales, plain, by="currency")
-    with pytest.raises(DefinitionError, match="the key of 'rates' is str"):
-        app.lookup("two", sales, rates, by="amount")
-    with pytest.raises(DefinitionError, match="which is broadcast"):
-        app.dedupe("three", rates, by="currency", within="1s")
-        app.plan()

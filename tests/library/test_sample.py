@@ -5,10 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import pytest
-
 import tailrace as tr
-from tailrace.core.errors import DefinitionError
 from tailrace.testing import Harness
 from tests.library.oracle_rolling import Event
 
@@ -61,21 +58,3 @@ def test_a_smaller_sample_is_part_of_a_larger_one() -> None:
     assert found[3] == {one.id for one in EVENTS}
     assert len(sampled(("id", "amount"), fraction=1.0)) == len(EVENTS)
     assert 200 < len(sampled(("id", "amount"), fraction=0.1)) < 400, "of single events"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fraction": 0}, "fraction=0"),
-        ({"fraction": 1.5}, "fraction=1.5"),
-        ({"fraction": float("nan")}, "fraction=nan"),
-        ({"fraction": "10%"}, "fraction='10%'"),
-        ({"fraction": 0.5, "by": "nothing"}, "no field 'nothing'"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
-    app = tr.App("samples", partitions=1)
-    events = app.topic("events", Event, key_type=str)
-    valid: dict[str, Any] = {"by": "id"}
-    with pytest.raises(DefinitionError, match=message):
-        app.sample("some", events, **(valid | options))

@@ -91,17 +91,6 @@ def test_a_day_of_25_hours_is_one_window() -> None:
 # --- early results, empty windows ---
 
 
-def test_early_results_come_after_every_so_many_events() -> None:
-    app, readings, given = rooms()
-    app.window("w", readings, windows.tumbling(100), agg.count(), early=2, into=given)
-    with Harness(app) as h:
-        h.send(readings, *[Reading("a", at, 1.0) for at in (1, 2, 3, 4, 5, 150)])
-        h.end_of_input()
-        found = [(one.start, one.value, one.kind) for one in h.emitted(given)]
-        assert found == [(0, 2, "early"), (0, 4, "early"), (0, 5, "final"), (100, 1, "final")]
-        h.replay()
-
-
 @pytest.mark.parametrize("which", [windows.tumbling(100_000), windows.sessions(100_000), windows.global_()])
 def test_early_results_come_by_the_clock_if_something_has_changed(which: Any) -> None:
     app, readings, given = rooms()
@@ -126,45 +115,6 @@ def test_early_results_come_by_the_clock_if_something_has_changed(which: Any) ->
             assert [one.kind for one in h.emitted(given)[3:]] == ["final", "final"]
             assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
         h.replay()
-
-
-def test_empty_windows_are_given_until_their_number_is_reached() -> None:
-    app, readings, given = rooms()
-    app.window("w", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=2, into=given)
-    with Harness(app) as h:
-        h.send(readings, Reading("a", 3, 1.0), Reading("a", 25, 1.0), Reading("a", 95, 1.0))
-        h.crash()
-        h.end_of_input()
-        found = [(one.start, one.value) for one in h.emitted(given)]
-        assert found == [(0, 1), (10, -1), (20, 1), (30, -1), (40, -1), (90, 1), (100, -1), (110, -1)]
-        assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
-        h.replay()
-
-
-def test_an_event_that_comes_out_of_order_makes_an_empty_window_one_with_events() -> None:
-    app, readings, given = rooms(out_of_order=15)
-    app.window("w", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=1, into=given)
-    with Harness(app) as h:
-        h.send(readings, Reading("a", 3, 1.0), Reading("a", 36, 1.0))
-        assert [(one.start, one.value) for one in h.emitted(given)] == [(0, 1), (10, -1)]
-        h.send(readings, Reading("a", 56, 1.0), Reading("a", 41, 1.0))
-        h.end_of_input()
-        found = [(one.start, one.value) for one in h.emitted(given)]
-        assert found == [(0, 1), (10, -1), (30, 1), (40, 1), (50, 1), (60, -1)]
-
-
-def test_an_event_of_the_only_window_of_a_key_counts_if_the_window_was_empty_or_has_closed() -> None:
-    app, readings, given = rooms(out_of_order=15)
-    app.window("f", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=2, into=given)
-    with Harness(app) as h:
-        h.send(readings, Reading("a", 3, 1.0), Reading("other", 30, 1.0), Reading("a", 17, 1.0))
-        h.send(readings, Reading("other", 36, 1.0))
-        assert [(one.start, one.value) for one in h.emitted(given)] == [(0, 1), (10, 1)]
-    app, readings, given = rooms()
-    app.window("w", readings, windows.tumbling(10), agg.count(), lateness=50, into=given)
-    with Harness(app) as h:
-        h.send(readings, Reading("a", 3, 1.0), Reading("other", 30, 1.0), Reading("a", 4, 1.0))
-        assert [(one.value, one.kind) for one in h.emitted(given)] == [(1, "final"), (2, "correction")]
 
 
 @pytest.mark.parametrize("lateness", [0, 5])
@@ -274,37 +224,6 @@ def fields(
     return app, readings, given, Room
 
 
-@pytest.mark.one_seed_in(20)
-def test_fields_of_windows_give_what_operators_give(seeds: range) -> None:
-    for seed in seeds:
-        random = Random(seed)
-        which: Any = random.choice([windows.tumbling(50), windows.sliding(60, every=20)])
-        lateness = random.choice([0, 90])
-        options: dict[str, Any] = {"lateness": lateness} if lateness else {}
-        app, readings, given, _ = fields(agg.total(value), which, **options)
-        other, same, out = rooms(out_of_order=100)
-        other.window("hours", same, which, agg.total(value), into=out, **options)
-        times = [5_000_000_000 + n * 4 - random.randrange(300) for n in range(100)]
-        events = [Reading(f"r{random.randrange(2)}", at, random.random()) for at in times]
-        with Harness(app, checked=seed % 2 == 0) as h, Harness(other) as h2:
-            for at in range(0, len(events), 9):
-                h.send(readings, *events[at : at + 9])
-                h2.send(same, *events[at : at + 9])
-                if random.random() < 0.2:
-                    h.crash()
-            h.end_of_input()
-            h2.end_of_input()
-            found = Counter(one for one in h.emitted(given) if one.kind != "visit")
-            assert found == Counter(h2.emitted(out))
-            visits = [one for one in h.emitted(given) if one.kind == "visit"]
-            assert (
-                len(events) - h.dropped
-                <= sum(one.value for one in visits) + h2.dropped
-                <= len(events) + h2.dropped
-            )
-            h.replay()
-
-
 def test_a_handler_reads_what_is_open() -> None:
     app, readings, given, _ = fields(agg.total(value), windows.sliding(60, every=20))
     with Harness(app) as h:
@@ -378,3 +297,90 @@ def test_what_passes_results_of_windows_on_may_be_joined_and_a_filled_value_has_
 
 def start_of(window: tr.Windowed[str, Any]) -> int:
     return window.start
+
+
+class Wrong(agg.Aggregate[Reading, int, int]):
+    def start(self) -> int:
+        return 0
+
+    def add(self, acc: int, event: Reading, time_ms: int) -> int:
+        return "1"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # the mistake
+
+    def result(self, acc: int) -> int:
+        return acc
+
+
+def test_an_aggregate_of_another_type_is_an_error_of_the_handler() -> None:
+    app, readings, _ = rooms()
+    app.window("w", readings, windows.tumbling(100), Wrong())
+    with Harness(app, checked=False) as h, pytest.raises(tr.HandlerError, match="not of the declared type"):
+        h.send(readings, Reading("a", 1, 1.0))
+
+
+class Sale(msgspec.Struct, frozen=True):
+    region: str
+    shop: str
+    at: tr.EventTime[int]
+    tags: frozenset[int] = frozenset()
+    parts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Total(msgspec.Struct, frozen=True):
+    shop: str
+    region: str
+    start: int
+    value: int
+    kind: str
+
+
+@pytest.mark.parametrize(
+    "key", [("shop", "region", "start"), ("region", "start", "shop"), ("start", "shop", "region")]
+)
+def test_the_parts_of_a_key_are_filled_by_their_names(key: tuple[str, ...]) -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = app.topic("sales", Sale, key=("region", "shop")), app.table("totals", Total, key=key)
+    app.window("sums", sales, windows.tumbling(10), agg.count(), into=totals)
+    with Harness(app) as h:
+        h.send(sales, Sale("north", "Ada", 1), Sale("south", "Bob", 2), Sale("north", "Ada", 3))
+        h.end_of_input()
+        assert set(h.table(totals).values()) == {
+            Total("Ada", "north", 0, 2, "final"),
+            Total("Bob", "south", 0, 1, "final"),
+        }
+
+
+@pytest.mark.parametrize("error", [None, 0.02])
+@pytest.mark.parametrize("of", [lambda sale: sale.tags, lambda sale: sale.parts])
+def test_equal_values_are_not_distinct_however_they_were_written(of: Any, error: float | None) -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = app.topic("sales", Sale, key="shop"), app.topic("totals", Total, key="shop")
+    counts = app.window("sums", sales, windows.tumbling(10), agg.distinct(of, error=error))
+
+    @app.process(counts)
+    def publish(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        ctx.emit(totals, Total(one.key, "", one.start, one.value, one.kind))
+
+    with Harness(app) as h:
+        for tags, parts in (("[0,8]", '{"a":1,"b":2}'), ("[8,0]", '{"b":2,"a":1}')):
+            record = f'{{"region":"north","shop":"Ada","at":1,"tags":{tags},"parts":{parts}}}'
+            h.send_raw(sales, record.encode(), b"Ada")
+        h.end_of_input()
+        assert [one.value for one in h.emitted(totals)] == [1]
+
+
+def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
+    app, readings, _ = rooms(out_of_order=5_000)
+    handled: list[int] = []
+
+    @app.actor
+    class Room(tr.Actor, order="event-time"):
+        @tr.process(readings)
+        def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+            handled.append(event.at)
+
+    with Harness(app, checked=False, commit_every=1) as h:
+        h.send(readings, Reading("attic", 90_000, 1.0))
+        h.restart(h.snapshot())
+        h.send(readings, *[Reading("attic", at, 1.0) for at in range(100_000, 106_000, 300)])
+        h.end_of_input()
+    assert handled == [90_000, *range(100_000, 106_000, 300)]

@@ -99,13 +99,8 @@ def build(variant: Variant) -> Model:
         digest: int = 0
         ratio: float = 0.0
         loose: float | None = None
-        words: list[str] = tr.field(default_factory=list)
-        tally: dict[str, int] = tr.field(default_factory=dict)
         box: Box = tr.field(default_factory=Box)
         nest: list[Box] = tr.field(default_factory=list)
-        seen: dict[int, None] = tr.field(default_factory=dict)
-        left: list[int] = tr.field(default_factory=list)
-        right: list[int] = tr.field(default_factory=list)
         at: datetime | None = None
         pair: tuple[int, str] = (0, "")
         some: int | str | list[int] | None = None
@@ -175,8 +170,9 @@ def build(variant: Variant) -> Model:
         n: int = 0
         digest: int = 0
         pending: int = 0
+        share: float = 0.0
         if variant.inputs != 2:
-            entries: tr.MapState[int, int]
+            entries: tr.MapState[int, float]
             queue: tr.ListState[int]
 
         if variant.inputs < 3:

@@ -36,7 +36,6 @@ _EVENT_TIME = "tests/proof/test_event_time.py"
 _LAWS = "tests/proof/test_laws.py"
 _OFFSETS = "tests/runtime/test_restore.py -k TestOffsets"
 _ORACLE = "tests/oracle/test_oracle.py -k whatever"
-_ORDERED = "tests/core/test_ordered.py"
 _OTHER = "tests/runtime/test_other_histories.py tests/core/test_commit_identity.py"
 _PROGRAMS = "tests/library/test_random_programs.py -k harness"
 _REPLAY = "tests/proof/test_replay.py"
@@ -122,19 +121,19 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.task_state:TaskState.commit_batch.cut", "self.totals), self._tape.number", "self.totals, outputs=0), self._tape.number", _REPLAY
         ),
         "a-nan-with-the-bits-of-the-interpreter": Mutation(
-            "core.declare.event_codec:EventCodec.__init__", "canonical_writer(type, self._write)", "self._write", "tests/proof/test_nan.py -k bits"
+            "core.declare.event_codec:EventCodec.__init__", "canonical_writer(type, self._write)", "self._write", "tests/proof/test_nan.py -k event"
         ),
     },
     # Watermarks never go back. A timer fires at most once.
     7: {
         "a-watermark-that-follows-its-inputs-down": Mutation(
-            "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", f"{_LAWS} -k 'idle_input or alarm'"
+            "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", f"{_LAWS} -k idle_input"
         ),
         "a-moved-timer-that-fires-twice": Mutation(
-            "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", f"{_LAWS} -k alarm"
+            "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", _ORACLE
         ),
         "a-cancelled-timer-that-fires": Mutation(
-            "core.engine.actor_timers:ActorTimers.move_timer", "del timers[timer]", "pass", f"{_LAWS} -k alarm"
+            "core.engine.actor_timers:ActorTimers.move_timer", "del timers[timer]", "pass", _ORACLE
         ),
     },
     # Every failure is loud.
@@ -173,10 +172,10 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.ordered_task:OrderedTask._arrive.own_ms", "marks.of_source[plan.index]", "max(marks.ready)", "tests/proof/test_independent.py -k ordered"
         ),
         "equal-times-by-the-order-of-arrival": Mutation(
-            "core.engine.waiting:Waiting.push_apart", "self._ranks[number]", "0", _ORDERED
+            "core.engine.waiting:Waiting.push_apart", "self._ranks[number]", "0", _ORACLE
         ),
         "a-timer-before-the-events-of-its-instant": Mutation(
-            "core.engine.ordering:Sweep._next_timer", "(event_ms, -1,", "(event_ms + 1, -1,", _ORDERED
+            "core.engine.ordering:Sweep._next_timer", "(event_ms, -1,", "(event_ms + 1, -1,", _ORACLE
         ),
     },
     # What is read is known again.

@@ -4,13 +4,17 @@ The actors keep a *digest* of everything their handlers were told, in the order 
 in time, order, lateness, randomness or state shows in their rows.
 """
 
+import math
+import struct
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 import tailrace as tr
+from tailrace.core.values.canonical_nan import pack_float
 from tests.proof.programs import TIMER_NAMES, Op, Program
 
 KEYS = ("", "k", "kk", "key-3", "nul\0", "ünïcode", "last")
@@ -21,6 +25,7 @@ class Box(msgspec.Struct):
 
     label: str = ""
     items: list[int] = []
+    share: float = 0.0
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -69,6 +74,23 @@ class Chance:
 
 class Flaky(Exception):
     """A failure that depends on nothing an actor may depend on."""
+
+
+_interpreter = Random(0)
+
+
+def nan_of(random: Random) -> float:
+    """A NaN with any bits, as the interpreter or the processor may give it."""
+    sign, quiet = random.getrandbits(1) << 63, random.getrandbits(1) << 51
+    payload = random.choice((0, 0, 1, random.getrandbits(51))) or (not quiet)
+    (value,) = struct.unpack(">d", (sign | 0x7FF << 52 | quiet | payload).to_bytes(8, "big"))
+    assert math.isnan(value)
+    return float(value)
+
+
+def a_nan() -> float:
+    """A NaN whose bits differ from call to call, and from run to run."""
+    return nan_of(_interpreter)
 
 
 class Model(NamedTuple):
@@ -217,18 +239,14 @@ class RichInterpreter(Interpreter):
         self.ratio = op.a  # an int in a float field: a restart makes a float of it
         self.loose = op.b
 
+    def op_nan(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
+        self.note((pack_float(self.ratio), pack_float(self.loose or 0.0), pack_float(self.box.share)))
+        self.ratio = self.loose = self.box.share = a_nan()
+
     def op_divide_ratio(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.note(self.ratio)
         self.note(self.loose)
         self.ratio /= 3
-
-    def op_word(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.words.append(f"w{op.a}")
-        del self.words[:-5]
-
-    def op_tally(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.tally[str(op.a)] = self.tally.pop(str(op.a), 0) + 1  # moves to the end
-        self.note(list(self.tally.items()))
 
     def op_box(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.box.items.append(op.a)
@@ -239,18 +257,6 @@ class RichInterpreter(Interpreter):
         self.nest.append(self.box)  # the same object twice: two after a restart
         del self.nest[:-3]
         self.nest[-1].items.append(op.b)
-
-    def op_seen(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.seen[op.a * 37 % 11] = None
-        self.note(list(self.seen))
-
-    def op_alias(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.left = self.right = [op.a]
-
-    def op_alias_change(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.left.append(op.b)  # does `right` change with it? not when another handler made them one
-        self.note((self.left, self.right))
-        del self.left[:-4]
 
     def op_keep_event(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.nest.append(Box("kept", self.box.items))
@@ -272,16 +278,9 @@ class RichInterpreter(Interpreter):
     def op_put(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.entries[f"e{op.a}"] = self.entries.get(f"e{op.a}", 0) + op.b
 
-    def op_put_same(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        if f"e{op.a}" in self.entries:
-            self.entries[f"e{op.a}"] = self.entries[f"e{op.a}"]
-
     def op_drop(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.note(self.entries.pop(f"e{op.a}", -1))
         self.boxes.pop(op.a, None)
-
-    def op_look(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.note((len(self.entries), bool(self.boxes), op.a in self.boxes, len(self.brief), len(self.blink)))
 
     def op_scan(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.note(list(self.entries.items(f"e{op.a % 3}")))
@@ -304,12 +303,6 @@ class RichInterpreter(Interpreter):
     def op_brief(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.brief[op.a] = [op.b]
 
-    def op_brief_change(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        for number, items in self.brief.items():
-            if number % 2:
-                items.append(op.a)
-                del items[:-3]
-
     def op_blink(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.blink[op.a] = op.b
 
@@ -321,13 +314,6 @@ class RichInterpreter(Interpreter):
     def op_append(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.items.append([op.a])
         self.items.extend([[op.b], []])
-
-    def op_append_left(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.items.appendleft([op.a, op.a])
-
-    def op_take(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        if self.items:
-            self.note(self.items.pop())
 
     def op_take_left(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         if self.items:
@@ -344,9 +330,6 @@ class RichInterpreter(Interpreter):
             self.note(self.queue.popleft())
             self.queue[0] = op.b
 
-    def op_clear_items(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.items.clear()
-
     # fields that expire
 
     def op_fade(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
@@ -356,9 +339,6 @@ class RichInterpreter(Interpreter):
     def op_fade_same(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.fading = self.fading
         self.note(self.fading)
-
-    def op_fade_back(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
-        self.fading = []
 
     def op_flicker(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.flickering = f"f{op.a}"
@@ -388,6 +368,13 @@ class PlainInterpreter(Interpreter):
     def op_scan(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         if hasattr(type(self), "entries"):
             self.note((list(self.entries.items()), list(self.queue)))
+
+    def op_nan(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
+        self.note(pack_float(self.share))
+        self.share = a_nan()
+        if hasattr(type(self), "entries"):
+            self.note([pack_float(one) for one in self.entries.values()])
+            self.entries[op.a] = a_nan()
 
     def op_wrong_value(self: Any, op: Op, ctx: tr.Context[str], model: Model, at: int) -> None:
         self.n = 1.5

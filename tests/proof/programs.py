@@ -25,11 +25,11 @@ Program = tuple[Op, ...]
 TIMER_NAMES = (None, "", "a", "b:1", "b:2", "b:3")
 """None is an unnamed timer; the others have handlers by the part before the colon."""
 
-PLAIN_STATE = ("count", "change-ratio", "divide-ratio")
-IN_PLACE = ("word", "tally", "box", "nest", "seen", "alias", "alias-change", "keep-event", "instant", "union")
-MAPS = ("put", "put-same", "drop", "look", "scan", "box-put", "box-change", "brief", "brief-change", "blink")
-LISTS = ("append", "append-left", "take", "take-left", "change-item", "queue", "clear-items")
-FADING = ("fade", "fade-same", "flicker", "fade-back")
+PLAIN_STATE = ("count", "change-ratio", "divide-ratio", "nan")
+IN_PLACE = ("box", "nest", "keep-event", "instant", "union")
+MAPS = ("put", "drop", "scan", "box-put", "box-change", "brief", "blink")
+LISTS = ("append", "take-left", "change-item", "queue")
+FADING = ("fade", "fade-same", "flicker")
 TIMERS = ("timer", "timer", "timer", "clock-timer", "clock-timer", "cancel", "cancel-clock", "past-timer")
 OUTPUTS = ("emit", "emit", "note", "chain", "chain")
 CHANCE = ("random", "uuid")

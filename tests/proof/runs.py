@@ -24,6 +24,7 @@ from tailrace.core.records import Headers, Output
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.state import MemoryStore
+from tests.proof.invariants import check_cuts
 from tests.proof.seeds import Records, append, pick, settings_of, slice_of
 
 LINEAGE = b"the proof"
@@ -118,18 +119,8 @@ class Run:
 def check_commit(before: tape.Cut | None, batch: CommitBatch, outputs: list[Output], origin: str) -> None:
     """Positions, watermarks, the clock and all counts only grow; outputs are numbered without gap or repeat."""
     after = tape.decode_cut(batch.cut)
-    first = 0
-    if before is not None:
-        first = before.totals.outputs
-        assert before.lineage == after.lineage
-        assert before.watermark <= after.watermark, "the watermark went back"
-        assert before.now <= after.now, "the clock went back"
-        assert before.tape + 1 == after.tape, "a tape record is missing"
-        for name, position in before.positions.items():
-            assert position <= after.positions[name], f"the position in {name} went back"
-            assert before.watermarks[name] <= after.watermarks[name], f"the watermark of {name} went back"
-        for name in tape.Totals.__struct_fields__:
-            assert getattr(before.totals, name) <= getattr(after.totals, name), f"{name} went back"
+    check_cuts(before, after, origin)
+    first = 0 if before is None else before.totals.outputs
     numbers = [f"{origin}{first + at}".encode() for at in range(len(outputs))]
     assert [dict(one.headers)[ORIGIN_HEADER] for one in outputs] == numbers, "a gap or repeat in the outputs"
     assert after.totals.outputs == first + len(outputs)

@@ -20,7 +20,6 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.engine import tape
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
@@ -28,12 +27,11 @@ from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.state import MemoryStore
 from tests.proof import first_runs, independent
-from tests.proof.alarms import Alarm, Note, alarms_app, records_of
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
 from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal
-from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
+from tests.proof.seeds import START_MS, Feed, Records, variant_of
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
@@ -140,33 +138,6 @@ def test_a_record_that_was_not_taken_wakes_nothing() -> None:
     assert_equal(run.committed, again, "replay")
 
 
-def test_an_alarm_goes_off_once_at_the_time_it_was_last_set_for_and_no_cut_goes_back() -> None:
-    """Every alarm goes off once, at the time it was last set for; every cut is at or past the one before."""
-    for seed in range(30):
-        random_ = Random(seed)
-        app = alarms_app("stop")
-        at, events = 1_000, list[Note | bytes]()
-        for _ in range(40):
-            at = max(0, at + random_.randint(-20, 40))
-            events.append(Note(random_.choice("ab"), at))
-        records = records_of(app, events)
-        run = Run(app.plan(), 0, Committed(), settings_of(random_))
-        done = independent.independent(run, records, random_, [])  # an alarm at a wrong time stops the task
-        alarms = [
-            msgspec.json.decode(o.value or b"", type=Alarm) for o in done.outputs if o.topic == "alarms"
-        ]
-        assert alarms
-        for key in "ab":
-            assert [a.number for a in alarms if a.key == key] == list(
-                range(1, sum(a.key == key for a in alarms) + 1)
-            )
-        marks = 0
-        for record in done.tapes:
-            watermark = tape.decode_tape(record).watermark
-            assert watermark >= marks or not marks
-            marks = watermark
-
-
 def test_an_idle_input_that_wakes_up_does_not_pull_the_watermark_back() -> None:
     """An input that wakes up behind the watermark finds its records late; the watermark stays."""
     model = build(QUIET._replace(inputs=2))
@@ -194,28 +165,34 @@ def test_an_idle_input_that_wakes_up_does_not_pull_the_watermark_back() -> None:
 
 def test_every_failure_is_loud() -> None:
     """What cannot be decoded or handled stops the task, or is a dead letter with its reason; what is late is counted."""
-    bad: list[Note | bytes] = [b"\xff", b'{"key":"k","at":-1}', Note("k", 5_000, "fail")]
-    for one in bad:
-        run = Run(alarms_app("stop").plan(), 0, Committed(), TaskSettings())
-        task = run.task
+    plain = QUIET._replace(lean=True)
+    for at in (0, 3, 6):
+        run = Run(build(plain._replace(on_error="stop")).app.plan(), 0, Committed(), TaskSettings())
         with pytest.raises((BadRecordError, HandlerError)):
-            task.run(0, task.decode(0, records_of(alarms_app(), [one])["notes", 0]))
-    good: list[Note | bytes] = [Note("k", 1_001), Note("k", 2_001), Note("k", 900), Note("k", 901)]
+            run.task.run(0, run.task.decode(0, loud(plain)["events", 0][at : at + 1]))
     for late, handled, routed in (("handle", 4, 0), ("drop", 2, 0), ("route", 2, 2)):
-        app = alarms_app("dead-letter", late)
-        events = [bad[0], *good[:2], bad[1], *good[2:], bad[2]]
-        run = Run(app.plan(), 0, Committed(), TaskSettings())
-        done = independent.independent(run, records_of(app, events), Random(1), [])
+        variant = plain._replace(late=late)
+        run = Run(build(variant).app.plan(), 0, Committed(), TaskSettings())
+        done = independent.independent(run, loud(variant), Random(1), [])
         totals = done.standing().totals
         assert (totals.late, totals.refused, totals.failed) == (2, 2, 1)
         reasons = [
             dict(o.headers)["tailrace-reason"].decode()
             for o in done.outputs
-            if o.topic == "alarms.dead-letters"
+            if o.topic == "proof.dead-letters"
         ]
         assert reasons == ["undecodable", "bad-time", "handler-failed"]
         assert sum(o.topic == "lates" for o in done.outputs) == routed
         (fields,) = [
-            v for row, v in done.state().items() if row.startswith(b"sClock") and row.endswith(b"k\0\0")
+            v for row, v in done.state().items() if row.startswith(b"splain") and row[-3:] == b"k\0\0"
         ]
-        assert msgspec.msgpack.decode(fields[1:])["seen"] == handled
+        assert msgspec.msgpack.decode(fields[rows.start_of_fields(fields) :])["n"] == handled
+
+
+def loud(variant: Variant) -> Records:
+    """Two records that cannot be decoded, two events in time and two that are late, and one that fails."""
+    topic = build(variant).topics[0]
+    first, second, *late = (topic.encode(Event("k", at)) for at in (1_001, 2_001, 900, 901))
+    fails = topic.encode(Event("k", 5_000, (Op("fail"),)))
+    values = [b"\xff", first, second, b'{"key":"k","at":-1}', *late, fails]
+    return {("events", 0): [InputRecord(offset, 0, None, value) for offset, value in enumerate(values)]}

@@ -21,12 +21,6 @@ from tests.tables.stock import Change, Copy, Seen, Stock, changes, oracle, reade
 ITEMS = "abcdefg"
 
 
-class Sum(msgspec.Struct, frozen=True):
-    item: str
-    start: int
-    value: int
-
-
 HIDDEN: dict[str, tr.Table[Stock, str]] = {}
 
 
@@ -333,29 +327,6 @@ def test_asyncapi_says_that_a_table_is_compacted() -> None:
     channels = asyncapi(writer.plan())["channels"]
     of = {name: one["bindings"]["kafka"].get("topicConfiguration") for name, one in channels.items()}
     assert of == {"stocks": {"cleanup.policy": ["compact"]}, "changes": None}
-
-
-def test_a_window_emits_its_results_and_their_corrections_to_a_table() -> None:
-    app = tr.App("windows", partitions=1)
-    numbers = app.topic("numbers", Change, out_of_order="1s")
-    sums = app.table("sums", Sum, key=("item", "start"))
-    app.window(
-        "summed",
-        numbers,
-        tr.windows.tumbling("1s"),
-        tr.agg.total(lambda e: e.left or 0),
-        lateness="1h",
-        into=sums,
-    )
-    with Harness(app) as h:
-        h.send(numbers, Change("a", 100, 1), Change("a", 200, 2), Change("a", 1_500, 3))
-        h.advance_watermark(5_000)
-        assert {key: one.value for key, one in h.table(sums).items()} == {("a", 0): 3, ("a", 1_000): 3}
-        h.send(numbers, Change("a", 300, 4))
-        assert {key: one.value for key, one in h.table(sums).items()} == {("a", 0): 7, ("a", 1_000): 3}
-        h.replay()
-    with pytest.raises(tr.DefinitionError, match="the table 'sums' keeps the last of each key"):
-        app.window("s", numbers, tr.windows.sessions("1s"), tr.agg.count(), early=1, into=sums)
 
 
 def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
