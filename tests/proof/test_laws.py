@@ -26,12 +26,12 @@ from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionErr
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.state import MemoryStore
-from tests.proof import first_runs, independent
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op
-from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal
+from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal, replayed
 from tests.proof.seeds import START_MS, Feed, Records, variant_of
+from tests.proof.test_independent import independent
 
 QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
@@ -128,7 +128,7 @@ def test_a_record_that_was_not_taken_wakes_nothing() -> None:
     assert run.task.watermark == START_MS + 4_999, "held back by an input of which nothing was taken"
     assert run.task.totals.late == 0
     run.commit()
-    again = first_runs.replayed(
+    again = replayed(
         plan,
         0,
         run.committed.tapes,
@@ -173,7 +173,7 @@ def test_every_failure_is_loud() -> None:
     for late, handled, routed in (("handle", 4, 0), ("drop", 2, 0), ("route", 2, 2)):
         variant = plain._replace(late=late)
         run = Run(build(variant).app.plan(), 0, Committed(), TaskSettings())
-        done = independent.independent(run, loud(variant), Random(1), [])
+        done = independent(run, loud(variant), Random(1), [])
         totals = done.standing().totals
         assert (totals.late, totals.refused, totals.failed) == (2, 2, 1)
         reasons = [

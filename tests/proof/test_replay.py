@@ -10,8 +10,7 @@ import pytest
 
 from tailrace.state import RocksStore, StateIdentity
 from tests.proof.apps import build
-from tests.proof.first_runs import first_run, replayed
-from tests.proof.runs import assert_equal, follow
+from tests.proof.runs import assert_equal, first_run, follow, replayed
 from tests.proof.seeds import Records, each, variant_of
 
 
