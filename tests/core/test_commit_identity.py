@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.task import Task
@@ -30,14 +29,6 @@ def lived(*, starts: int = 2, amount: int = 1) -> World:
 
 def tapes(world: World) -> list[tape.TapeRecord]:
     return [tape.decode_tape(one.value or b"") for one in world.log.read("shop.tape")]
-
-
-def cuts(world: World) -> list[tape.Cut]:
-    return [
-        tape.decode_cut(one.value or b"")
-        for one in world.log.read("shop.changelog")
-        if one.key == rows.CUT_ROW
-    ]
 
 
 def again(world: World, limit: Limit | None = None) -> Replay:

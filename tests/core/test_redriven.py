@@ -4,7 +4,6 @@ does with late ones.
 
 from __future__ import annotations
 
-from collections import Counter
 from random import Random
 from typing import Any, Literal
 
@@ -324,48 +323,3 @@ def test_a_redriven_event_is_late_for_some_operators_and_goes_to_all_of_them(bro
         assert state_of(harness, "a", "Slow").late == [False, False, False]
         assert harness.late == 0
         harness.replay()
-
-
-def expected(history: list[InputRecord], corrected_at: int) -> tuple[Counter[str], int]:
-    """What the customers have bought, and how many were late, by plain reading: the records from
-    ``corrected_at`` on were handled by the corrected code.
-    """
-    bought: Counter[str] = Counter()
-    highest = late = 0
-    for number, one in enumerate(history):
-        order = msgspec.json.decode(one.value or b"", type=Order)
-        redriven = any(name == REDRIVEN_HEADER for name, _ in one.headers)
-        if order.at <= highest - 10 - 1 and not redriven:
-            late += 1
-        elif order.cents != 13 or number >= corrected_at:
-            bought[order.customer] += order.cents
-        highest = max(highest, order.at)
-    return bought, late
-
-
-@pytest.mark.one_seed_in(2)  # one takes 13 ms
-def test_every_event_that_was_not_late_counts_once_after_all_was_redriven(
-    seeds: range, broken: set[int]
-) -> None:
-    """Held against a plain reading of the whole history."""
-    for seed in seeds:
-        random = Random(seed)
-        broken.add(13)
-        app = shop("drop")
-        with Harness(app, slice_size=random.choice((1, 3, 1_000))) as harness:
-            at = 1_000
-            for _ in range(random.randint(1, 60)):
-                at += random.randint(0, 30)
-                cents = random.choice((13, 13, *range(1, 10)))
-                order = Order(random.choice("abc"), at - random.choice((0, 0, 0, 5, 40)), cents)
-                harness.send(app.topics["orders"], order)
-            corrected_at = harness.log.end_offset("orders", 0)
-            broken.clear()
-            sent = redrive_all(harness)
-            history = harness.log.read("orders", 0)
-            bought, late = expected(history, corrected_at)
-            assert len(history) == corrected_at + sent
-            for customer in bought:
-                assert state_of(harness, customer).cents == bought[customer], seed
-            assert harness.late == late, seed
-            harness.replay()

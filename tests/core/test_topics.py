@@ -129,14 +129,6 @@ def test_the_times_that_make_sense_may_be_given_as_datetimes() -> None:
     assert (settings.time_min_ms, settings.time_max_ms) == (1_577_836_800_000, 1_600_000_000_000)
 
 
-@pytest.mark.parametrize("format", ["json", "msgpack"])
-def test_equal_events_are_written_alike(format: Any) -> None:
-    topic = topic_of(Departure, key="number", format=format)
-    one = msgspec.structs.replace(EVENT, tags={"a": 1, "b": 2})
-    other = msgspec.structs.replace(EVENT, tags={"b": 2, "a": 1})
-    assert topic.encode(one) == topic.encode(other)
-
-
 def test_a_union_in_which_msgspec_corrupts_memory_is_refused() -> None:
     class Sale(msgspec.Struct):
         shop: str

@@ -260,26 +260,3 @@ def test_whatever_was_ever_stored_decodes_as_any_version_that_was_let_through(da
         for row in written:
             msgspec.msgpack.decode(row, type=cls)
         written += [msgspec.msgpack.encode(data.draw(values)) for _ in range(2)]
-
-
-def test_a_field_that_comes_back_must_fit_the_rows_it_left_behind() -> None:
-    def fields(*some: tuple[str, Any]) -> tuple[FieldSchema, ...]:
-        return tuple(FieldSchema(name, describe_type(declared)) for name, declared in some)
-
-    first = fields(("a", int), ("b", int))
-    merged, past = evolve_fields("", (first, ()), fields(("a", int)), [])
-    assert [field.name for field in past] == ["b"]
-    for declared, fits in ((int, True), (int | None, True), (str, False)):
-        changes: list[Change] = []
-        evolve_fields("", (merged, past), fields(("a", int), ("b", declared)), changes)
-        assert any(change.kind == "incompatible" for change in changes) is not fits
-
-
-def test_a_field_that_was_added_needs_its_default_for_good() -> None:
-    without: tuple[FieldSchema, ...] = ()
-    added = (FieldSchema("a", describe_type(int)),)
-    merged, past = evolve_fields("", (without, ()), added, [])
-    changes: list[Change] = []
-    evolve_fields("", (merged, past), (FieldSchema("a", describe_type(int), required=True),), changes)
-    assert [(change.kind, change.field) for change in changes] == [("incompatible", "a")]
-    assert "default" in changes[0].hint

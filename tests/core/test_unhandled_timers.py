@@ -14,6 +14,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tests.core.driven import Driven
+from tests.core.versions import Lives, Set
+from tests.core.versions import plan_of as fields_of
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -102,25 +104,13 @@ def test_all_families_are_named_at_once() -> None:
 
 
 def test_expiries_are_no_timers_of_a_handler() -> None:
-    app = tr.App("flights", partitions=1)
-    topic = app.topic("told", Told, key="key", event_time="at")
-
-    @app.actor
-    class Aircraft(tr.Actor):
-        count: int = tr.field(default=0, ttl="1h")
-
-        @tr.process(topic)
-        def take(self, event: Told, ctx: tr.Context[str]) -> None:
-            self.count += 1
-
-    life = Driven(app.plan())
-    life.take(Told("a", 0))
+    life = Lives(fields_of({"count": (int, tr.field(default=0, ttl="1h"))}))
+    life.take(Set("a", 0, {"count": 1}))
     life.commit()
-    row = life.store.get(rows.SCHEMA_ROW)
-    assert row is not None
-    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=("timers:gone",))
-    life.store.write({rows.SCHEMA_ROW: encode_schemas({"Aircraft": schema})}, life.store.cut or b"")
-    assert life.start(app.plan()).stored.orphans == ()
+    schema = decode_schemas(life.store.get(rows.SCHEMA_ROW) or b"")["Plane"]
+    gone = msgspec.structs.replace(schema, timers=("timers:gone",))
+    life.store.write({rows.SCHEMA_ROW: encode_schemas({"Plane": gone})}, life.store.cut or b"")
+    assert life.start().stored.orphans == ()
 
 
 class TestDropped:

@@ -6,7 +6,6 @@ order of arrival. A result is ``(time, left, right)`` for the pairs, in the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 
@@ -20,8 +19,6 @@ class Arrival(NamedTuple):
 
 
 Result: TypeAlias = tuple[Any, ...]
-Merged: TypeAlias = Callable[[list[list[Arrival]]], list[Result]]
-"""The results of a key, of the events of each input."""
 
 
 def _turn(one: Arrival) -> tuple[int, int, int]:

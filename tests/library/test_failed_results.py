@@ -39,13 +39,10 @@ def any_(actor: Any) -> Any:
     return actor
 
 
-KINDS: dict[str, tuple[Any, Callable[[Any, int], Any]]] = {
-    "tumbling": (windows.tumbling(7), lambda all_, late: spans(all_, tumbling(7), summed, late)),
-    "sliding": (
-        windows.sliding(9, every=3, offset=1),
-        lambda all_, late: spans(all_, sliding(9, 3, 1), summed, late),
-    ),
-    "sessions": (windows.sessions(3), lambda all_, late: sessions(all_, 3, summed, lateness=late)),
+KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "tumbling": (windows.tumbling(7), lambda all_: spans(all_, tumbling(7), summed)),
+    "sliding": (windows.sliding(9, every=3, offset=1), lambda all_: spans(all_, sliding(9, 3, 1), summed)),
+    "sessions": (windows.sessions(3), lambda all_: sessions(all_, 3, summed)),
 }
 
 
@@ -53,10 +50,9 @@ def summed(events: list[tuple[int, Any]]) -> int:
     return sum(event.value for _, event in events)
 
 
-def make_app(how: str, kind: str, lateness: int, on_error: Any) -> tr.App:
-    app = tr.App("failing", partitions=1, on_error=on_error)
+def make_app(how: str, kind: str) -> tr.App:
+    app = tr.App("failing", partitions=1, on_error="dead-letter")
     events, given = app.topic("events", Event, out_of_order=5), app.topic("given", Given)
-    options: Any = {"lateness": lateness} if lateness else {}
     total = agg.total(value_of)
 
     def publish(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
@@ -65,12 +61,12 @@ def make_app(how: str, kind: str, lateness: int, on_error: Any) -> tr.App:
             raise ValueError("not this one")
 
     if how == "operator":
-        app.process(app.window("sums", events, KINDS[kind][0], total, **options), emits=(given,))(publish)
+        app.process(app.window("sums", events, KINDS[kind][0], total), emits=(given,))(publish)
         return app
 
     @app.actor(emits=(given,))
     class Sums(tr.Actor):
-        sums: tr.Windows[Event, int] = tr.windowed(KINDS[kind][0], total, **options)
+        sums: tr.Windows[Event, int] = tr.windowed(KINDS[kind][0], total)
 
         @tr.process(events)
         def take(self, event: Event, ctx: tr.Context[str]) -> None:
@@ -89,7 +85,7 @@ def make_app(how: str, kind: str, lateness: int, on_error: Any) -> tr.App:
 def test_a_window_whose_result_is_refused_is_lost_alone(how: str, kind: str, seeds: range) -> None:
     for seed in seeds:
         random = Random(seed)
-        app = make_app(how, kind, 0, "dead-letter")
+        app = make_app(how, kind)
         history = [
             Event(random.choice("ab"), n + random.randrange(8), random.randrange(9))
             for n in range(0, 150, random.choice((1, 4)))
@@ -97,7 +93,7 @@ def test_a_window_whose_result_is_refused_is_lost_alone(how: str, kind: str, see
         expected = {
             (key, start, value)
             for key, all_ in arrivals(((one.key, one.at, one) for one in history), 5).items()
-            for start, _, value, _ in KINDS[kind][1](all_, 0).results
+            for start, _, value, _ in KINDS[kind][1](all_).results
             if not refused(start)
         }
         with Harness(app, checked=seed % 4 == 0, commit_every=random.choice((None, 1, 7))) as h:

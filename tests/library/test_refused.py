@@ -394,6 +394,12 @@ def test_what_looks_alike_and_can_be_meant_is_not_refused(declare: Callable[[Dec
 
 
 TEN = ("0s", "10m")
+EXCHANGED: list[Callable[..., Any]] = [
+    Declared.join,
+    lambda d, *inputs: d.app.window_join("o", *inputs, windows.tumbling("1h")),
+    lambda d, *inputs: d.app.asof("o", *inputs, keep="1m"),
+    lambda d, *inputs: d.app.gather("o", *inputs, within="1m"),
+]
 OVER_STATE: list[tuple[Callable[[Declared], Any], Callable[[Declared], Any], str | None]] = [
     (lambda d: d.window(), lambda d: d.window(windows.tumbling(10)), "o"),
     (lambda d: d.window(windows.global_(), early=9), lambda d: d.window(windows.global_(), early=3), None),
@@ -411,22 +417,10 @@ OVER_STATE: list[tuple[Callable[[Declared], Any], Callable[[Declared], Any], str
     (lambda d: d.join(within=TEN), lambda d: d.join(within=TEN), None),
     (lambda d: d.join(within=TEN), lambda d: d.join(within=("0s", "11m")), "join: inner, from 0ms to 10m"),
     (lambda d: d.join(within=TEN), lambda d: d.join(within=TEN, how="left"), "join: inner, from 0ms to 10m"),
-    (lambda d: d.join(), lambda d: d.join(d.b, d.a), "of b, a"),
-    (
-        lambda d: d.app.window_join("o", d.a, d.b, windows.tumbling("1h")),
-        lambda d: d.app.window_join("o", d.b, d.a, windows.tumbling("1h")),
-        "of b, a",
-    ),
-    (
-        lambda d: d.app.asof("o", d.a, d.b, keep="1m"),
-        lambda d: d.app.asof("o", d.b, d.a, keep="1m"),
-        "of b, a",
-    ),
-    (
-        lambda d: d.app.gather("o", d.a, d.b, within="1m"),
-        lambda d: d.app.gather("o", d.b, d.a, within="1m"),
-        "of b, a",
-    ),
+    *[
+        (lambda d, join=join: join(d, d.a, d.b), lambda d, join=join: join(d, d.b, d.a), "of b, a")
+        for join in EXCHANGED
+    ],
 ]
 
 

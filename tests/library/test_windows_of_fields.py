@@ -157,14 +157,6 @@ def test_fields_close_in_the_order_of_declaration(seeds: range) -> None:
             h.replay()
 
 
-def test_fields_that_close_at_one_instant_give_the_same_in_every_schedule() -> None:
-    app = chained(["hours", "days", "a"], [KINDS[number][0] for number in (0, 1, 1)])
-    with Harness(app) as h:
-        h.send(app.topics["events"], *(Event(key, at) for at in range(0, 200, 5) for key in "ab"))
-        h.end_of_input()
-        assert h.explore(idleness=False).equal
-
-
 def test_a_field_that_takes_the_results_of_a_later_one_is_refused_each_time() -> None:
     def results(name: str, actor: Any, one: Sum, ctx: Any, given: Any) -> None:
         if name == "hours":

@@ -32,7 +32,6 @@ class Mutation(NamedTuple):
 _CLOCKS = "tests/runtime/test_clocks.py"
 _CONTRACT = "tests/log/embedded/test_contract.py"
 _ENDS = "tests/log/test_consistent_ends.py -k within_the_cut"
-_EVENT_TIME = "tests/proof/test_event_time.py"
 _LAWS = "tests/proof/test_laws.py"
 _OFFSETS = "tests/runtime/test_restore.py -k TestOffsets"
 _ORACLE = "tests/oracle/test_oracle.py -k whatever"
@@ -41,6 +40,7 @@ _PROGRAMS = "tests/library/test_random_programs.py -k harness"
 _REPLAY = "tests/proof/test_replay.py"
 _SHARED = "tests/runtime/test_shared_transaction.py"
 _SIMULATION = "tests/proof/test_simulation.py"
+_WEBS = "tests/cast/test_matrix.py -k 'in_memory and webs'"
 
 MUTATIONS: dict[int, dict[str, Mutation]] = {
     # The log is the truth: state is a function of log, tape and code.
@@ -127,7 +127,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
     # Watermarks never go back. A timer fires at most once.
     7: {
         "a-watermark-that-follows-its-inputs-down": Mutation(
-            "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", f"{_LAWS} -k idle_input"
+            "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", _ORACLE
         ),
         "a-moved-timer-that-fires-twice": Mutation(
             "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", _ORACLE
@@ -157,7 +157,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.actor_timers:ActorTimers.move_timer", "self.cells.undo.append((timers, timer, MISSING if old is None else old))", "pass", _ORACLE
         ),
         "a-drain-that-does-not-hold-what-is-published": Mutation(
-            "core.engine.watermarks:Watermarks.published_ms", "if held:", "if False:", _EVENT_TIME
+            "core.engine.watermarks:Watermarks.published_ms", "if held:", "if False:", _WEBS
         ),
         "sessions-that-do-not-merge": Mutation(
             "library.panes:_Sessions.near", "return found if", "return found[:1] if", _PROGRAMS

@@ -11,15 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core import rows
-from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.task import TaskSettings
-from tailrace.core.records import Output
-from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.runtime.lifecycle import State
-from tailrace.runtime.partition import Partition
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.state import MemoryStore
-from tailrace.testing import Harness, MemoryLog
+from tailrace.testing import Harness
 from tests.cast.webs import Piece, Result, Web, pieces, records, web_of
 from tests.cast.world import World
 from tests.proof.seeds import each
@@ -95,95 +87,12 @@ def test_what_an_actor_comes_to_is_the_same_bytes_whatever_other_actors_its_app_
     each(seeds, check_apart)
 
 
-# --- what is published holds ----------------------------------------------------------------------------------------
+# --- circles ------------------------------------------------------------------------------------------------------
 
 
 class Bell(msgspec.Struct, frozen=True):
     key: str
     at: int
-
-
-BELLS, KEYS_OF_BELLS, INSTANT = 60, 30, 5_000
-
-
-def ringing() -> tuple[tr.App, tr.App]:
-    """Many timers of one instant, and a service that follows what they emit."""
-    first = tr.App("first", partitions=2)
-    bells = first.topic("bells", Bell, key="key", event_time="at")
-    rings = first.topic("rings", Bell, key="key", event_time="at")
-
-    @first.actor
-    class Tower(tr.Actor):
-        rung: int = 0
-
-        @tr.process(bells)
-        def hung(self, event: Bell, ctx: tr.Context[str]) -> None:
-            if event.at < INSTANT:
-                for number in range(BELLS):
-                    ctx.set_timer(INSTANT, f"ring:{number}")
-
-        @tr.on_timer("ring")
-        def ring(self, ctx: tr.Context[str]) -> None:
-            self.rung += 1
-            ctx.emit(rings, Bell(ctx.key, ctx.event_time))
-
-    second = tr.App("second", partitions=2)
-    followed = second.topic("rings", Bell, key="key", event_time="at", watermark="upstream")
-
-    @second.actor
-    class Listener(tr.Actor):
-        heard: int = 0
-
-        @tr.process(followed)
-        def hear(self, event: Bell, ctx: tr.Context[str]) -> None:
-            self.heard += 1
-
-    return first, second
-
-
-def started(plan: Plan, log: MemoryLog, budget: int, every: int) -> list[Partition]:
-    prepare_topics(log, plan, create_declared=True)
-    settings = PartitionSettings(
-        commit_interval_ms=1 << 60, commit_records=every, task=TaskSettings(firing_budget=budget)
-    )
-    found = [
-        Partition(plan, number, log, MemoryStore(), lambda: 0, lineage=b"bells", settings=settings)
-        for number in range(plan.partitions)
-    ]
-    for one in found:
-        one.restore()
-    return found
-
-
-@pytest.mark.parametrize("budget", [1, 7, 100, 10_000])
-@pytest.mark.parametrize("every", [1, 13, 500, 1 << 40])
-def test_a_commit_in_the_middle_of_a_drain_publishes_nothing_that_is_still_to_come(
-    budget: int, every: int
-) -> None:
-    log = MemoryLog()
-    apps = [started(app.plan(), log, budget, every) for app in ringing()]
-    first = [Bell(f"k{number}", 1_000) for number in range(KEYS_OF_BELLS)]
-    after = [Bell(f"k{number}", 9_000) for number in range(KEYS_OF_BELLS)]
-    log.append_all(Output("bells", one.key.encode(), msgspec.json.encode(one), 0) for one in (*first, *after))
-    in_the_middle = 0
-    moved = True
-    while moved:
-        moved = False
-        for one in (*apps[0], *apps[1]):
-            # As a worker does it: a slice, and then perhaps a commit, wherever that falls.
-            moved = one.poll(10) or moved
-            in_the_middle += one.state is State.RUNNING and one.task.draining
-            if one.dirty and (every == 1 or not moved):
-                one.commit()
-                moved = True
-    listeners = apps[1]
-    assert sum(one.task.totals.records for one in listeners) == BELLS * KEYS_OF_BELLS
-    assert sum(one.task.totals.late for one in listeners) == 0
-    assert all(one.task.watermark == 9_000 - 1 for one in listeners)
-    assert in_the_middle or budget == 10_000
-
-
-# --- circles ------------------------------------------------------------------------------------------------------
 
 
 def retrying() -> tuple[tr.App, tr.Topic[Bell, str], tr.Topic[Bell, str]]:

@@ -78,36 +78,6 @@ def test_the_core_does_no_io_reads_no_clock_and_draws_no_randomness() -> None:
     assert random.getstate() == state, "the core has drawn from the global random generator"
 
 
-def test_a_failed_unit_leaves_no_trace() -> None:
-    """The instance that stayed in memory equals one that is read again after the unit failed."""
-    model = build(QUIET)
-    topic = model.topics[0]
-    fade, again, fail = Op("fade", 1), Op("fade-same"), Op("fail-rich")
-    forget = (Op("clear"), Op("chain", 0, 0, (fail,)))
-    programs = [(fade,), forget, (again, fail), (Op("put", 1, 2),), (Op("count"),)]
-    some = [
-        topic.encode(Event("k", START_MS + at, program))
-        for at, program in zip((0, 2_000, 2_100, 2_500, 4_000), programs, strict=True)
-    ]
-    states: list[dict[bytes, bytes]] = []
-    for restart in (False, True):
-        run = Run(model.app.plan(), 0, Committed(), TaskSettings())
-        for offset, value in enumerate(some):
-            task = run.task
-            task.run(0, task.decode(0, [InputRecord(offset, 0, None, value)]))
-            while not run.task.drain():
-                pass
-            run.commit()
-            if restart:
-                run.crash(TaskSettings())
-        states.append(run.committed.state())
-        value = next(v for r, v in states[-1].items() if r.startswith(b"srich") and r[-2:] == b"\0\0")
-        fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
-        assert fields["fading"] == [], "renewed by a unit that failed"
-        assert fields["n"] == 3, "lost by a unit that failed"
-    assert states[0] == states[1]
-
-
 def test_a_record_that_was_not_taken_wakes_nothing() -> None:
     """An input that is idle stays so if its next record stops the task; and so does the count of late ones."""
     model = build(QUIET._replace(inputs=2, on_error="stop"))
@@ -136,31 +106,6 @@ def test_a_record_that_was_not_taken_wakes_nothing() -> None:
         Random(1),
     )
     assert_equal(run.committed, again, "replay")
-
-
-def test_an_idle_input_that_wakes_up_does_not_pull_the_watermark_back() -> None:
-    """An input that wakes up behind the watermark finds its records late; the watermark stays."""
-    model = build(QUIET._replace(inputs=2))
-    plan, (events, changes) = model.app.plan(), model.topics
-    by_name = {one.name: one.index for one in plan.inputs}
-    task = Task(plan, 0, MemoryStore(), lineage=LINEAGE)
-    seen: list[int] = []
-
-    def take(topic: Any, at: int, offset: int) -> None:
-        data = msgspec.json.encode({"key": "k", "at": at})
-        task.run(by_name[topic.name], task.decode(by_name[topic.name], [InputRecord(offset, 0, None, data)]))
-        seen.append(task.watermark)
-
-    take(events, 5_000, 0)
-    task.idle(by_name["changes"])
-    seen.append(task.watermark)
-    take(changes, 1_000, 0)
-    take(events, 6_000, 1)
-    task.idle(by_name["events"])
-    seen.append(task.watermark)
-    assert seen == sorted(seen)
-    assert seen[1] == 4_999
-    assert task.totals.late == 1
 
 
 def test_every_failure_is_loud() -> None:

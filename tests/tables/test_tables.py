@@ -258,16 +258,6 @@ def test_a_key_of_another_type_and_a_topic_are_refused() -> None:
             Harness(app).send(numbers, Change("a", 1, None))
 
 
-def test_schedules_do_not_change_what_a_copy_ends_with() -> None:
-    with Harness(reader) as h:
-        for number, one in enumerate(history(Random(3), 40)):
-            if one.left is None:
-                h.delete(taken, one.item, timestamp_ms=number)
-            else:
-                h.send(taken, Stock(one.item, one.left), timestamp_ms=number)
-        assert h.explore(schedules=8).schedules == 8
-
-
 class Watching(Observer):
     """An observer that notes which calls there were, and what goes to no handler."""
 
