@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -65,34 +63,6 @@ def test_a_processing_time_timer_happens_right_behind_the_watermark(first: int |
         assert h.emitted(seen) == [Seen("a", first or 0)]
         assert record.timestamp_ms == (first or 0)
         h.replay()
-
-
-def test_a_timer_at_what_is_no_instant_names_who_set_it() -> None:
-    strict = tr.App("strict")
-    topic = strict.topic("events", Event, key="key", event_time="at")
-
-    @strict.actor
-    class Strict(tr.Actor):
-        @tr.process(topic)
-        def take(self, event: Event, ctx: tr.Context[str]) -> None:
-            instant: Any = event.add
-            if event.at:
-                ctx.cancel_timer(instant)
-            else:
-                ctx.set_timer(instant)
-
-        @tr.on_timer
-        def unnamed(self, ctx: tr.Context[str]) -> None: ...
-
-    for add in (2**61, 2**63 - 1, -(2**63)):
-        for at in (0, 1):
-            with (
-                Harness(strict) as h,
-                pytest.raises(
-                    tr.HandlerError, match=r"Strict\.take uses a timer with a wrong time: .*out of range"
-                ),
-            ):
-                h.send(topic, Event("a", at, add))
 
 
 def test_a_clock_before_1970_is_read_as_1970() -> None:

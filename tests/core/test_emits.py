@@ -18,7 +18,6 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.emissions import Emissions, emissions_of
-from tailrace.graph import graph_of
 from tailrace.testing import Harness
 
 
@@ -487,11 +486,3 @@ def test_emits_replaces_the_targets_that_were_found() -> None:
         pytest.raises(tr.HandlerError, match=r"'orders', which was not found.*: 'orders', 'sales'\."),
     ):
         h.send(orders, Event("k", "o"))
-
-
-def test_the_graph_has_the_targets_of_emits_and_no_others() -> None:
-    edges = graph_of([routing(["sales", "unnamed"])[0].plan()]).edges
-    assert {(one.target, one.handlers) for one in edges if one.kind == "emits"} == {
-        ("topic:sales", ("route",)),
-        ("topic:unnamed", ()),
-    }

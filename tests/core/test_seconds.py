@@ -122,24 +122,8 @@ def test_a_time_that_is_no_field_is_not_suspected(source: Any) -> None:
     assert task.run(0, task.decode(0, [InputRecord(0, NOW_S, None, b'{"sensor":"hall","at":1}')])) == 1
 
 
-@pytest.mark.parametrize("where", ["at", "timer", "cancel", "clock"])
-@pytest.mark.parametrize(
-    ("time", "here_ms", "refused"),
-    [
-        (NOW_S, NOW_S * 1_000, True),
-        (FIRST, FIRST * 1_000, True),
-        (LAST, NOW_S * 1_000, True),
-        (NOW_S, 5_000, False),  # a test that stands in 1970
-        (FIRST - 1, NOW_S * 1_000, False),
-        (LAST + 1, NOW_S * 1_000, False),
-        (0, NOW_S * 1_000, False),
-        (NOW_S * 1_000, NOW_S * 1_000, False),
-        (datetime.fromtimestamp(NOW_S / 1_000, UTC), NOW_S * 1_000, False),
-    ],
-)
-def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
-    where: str, time: Any, here_ms: int, refused: bool
-) -> None:
+def giving(where: str, time: Any) -> tuple[tr.App, tr.Topic[Reading, str]]:
+    """A handler that gives a time to a record or a timer."""
     app = tr.App("seconds", partitions=1)
     readings = app.topic("readings", Reading, key="sensor", event_time="at")
     out = app.topic("out", Reading, key="sensor")
@@ -171,6 +155,28 @@ def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
         def unnamed(self, ctx: tr.Context[str]) -> None:
             self.seen += 1
 
+    return app, readings
+
+
+@pytest.mark.parametrize("where", ["at", "timer", "cancel", "clock"])
+@pytest.mark.parametrize(
+    ("time", "here_ms", "refused"),
+    [
+        (NOW_S, NOW_S * 1_000, True),
+        (FIRST, FIRST * 1_000, True),
+        (LAST, NOW_S * 1_000, True),
+        (NOW_S, 5_000, False),  # a test that stands in 1970
+        (FIRST - 1, NOW_S * 1_000, False),
+        (LAST + 1, NOW_S * 1_000, False),
+        (0, NOW_S * 1_000, False),
+        (NOW_S * 1_000, NOW_S * 1_000, False),
+        (datetime.fromtimestamp(NOW_S / 1_000, UTC), NOW_S * 1_000, False),
+    ],
+)
+def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
+    where: str, time: Any, here_ms: int, refused: bool
+) -> None:
+    app, readings = giving(where, time)
     with Harness(app, now_ms=here_ms) as h:
         if not refused:
             h.send(readings, Reading("a", here_ms))
@@ -178,3 +184,12 @@ def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
             return
         with pytest.raises(HandlerError, match=r"looks like seconds.*multiply by 1000"):
             h.send(readings, Reading("a", here_ms))
+
+
+@pytest.mark.parametrize("where", ["timer", "cancel"])
+@pytest.mark.parametrize("time", [2**61, 2**63 - 1, -(2**63)])
+def test_a_timer_at_what_is_no_instant_names_who_set_it(where: str, time: int) -> None:
+    app, readings = giving(where, time)
+    said = r"Sensor\.take uses a timer with a wrong time: .*out of range"
+    with Harness(app) as h, pytest.raises(HandlerError, match=said):
+        h.send(readings, Reading("a", 1))

@@ -1,11 +1,13 @@
-"""The graph of an app: what is declared, and what the code shows."""
+"""The graph of an app: what is declared, what the code shows, and how it is drawn."""
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
 import tailrace as tr
-from tailrace.graph import Graph, as_mermaid, as_text, graph_of
+from tailrace.graph import Edge, Graph, Node, as_mermaid, as_text, graph_of
 from tests.core.ordered import Event, joining
 from tests.graph.market import app, ledger
 from tests.tables.stock import reader, writer
@@ -120,3 +122,24 @@ def test_a_table_is_a_node_of_its_own_kind_whether_it_is_read_or_written() -> No
     assert "table stocks of Stock [writer, reader]: 2 partitions, key item: str" in text
     assert "    ──► Copy (gone, set)" in text
     assert '{{"stocks (writer, reader)"}}' in as_mermaid(graph)
+
+
+# --- as a drawing
+
+
+def test_mermaid_has_every_node_and_every_edge() -> None:
+    market = graph_of([app.plan(), ledger.plan()])
+    first, *lines = as_mermaid(market).splitlines()
+    assert first == "flowchart LR"
+    nodes = [line for line in lines if re.match(r"    n\d+[\[(]", line)]
+    edges = [line for line in lines if re.match(r"    n\d+ -", line)]
+    assert len(nodes) == len(market.nodes)
+    assert len(edges) == len(market.edges)
+    assert len(nodes) + len(edges) == len(lines)
+
+
+def test_names_are_escaped() -> None:
+    nodes = (Node('topic "a"', "topic", 'x"<\\', ("one",)), Node("b", "actor", "B", ("one",)))
+    drawn = Graph((), nodes, (Edge('topic "a"', "b", "late"),))
+    assert 'n0[("x&quot;&lt;\\")]' in as_mermaid(drawn)
+    assert 'n0 -.->|"late"| n1' in as_mermaid(drawn)

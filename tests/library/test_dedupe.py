@@ -12,7 +12,6 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import HandlerError
-from tailrace.graph import graph_of
 from tailrace.testing import Harness
 from tests.library.oracle_rolling import Event, actor_of
 
@@ -149,24 +148,3 @@ def test_within_may_change_over_stored_state() -> None:
             assert [one.at for one in h.emitted(app.topics["unique"])] == passed
             h.end_of_input()
             assert h.keys(actor_of(app, "first")) == []
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_join_behind_it_makes_the_first_by_event_time_pass_on(joined: bool) -> None:
-    app = tr.App("once", partitions=1)
-    events = app.topic("events", Event, key_type=str, out_of_order=1_000)
-    others, unique = app.topic("others", Event, key_type=str), app.topic("unique", Event, key_type=str)
-    first = app.dedupe("first", events, within=5_000)
-
-    @app.process(first)
-    def passed(event: Event, ctx: tr.Context[str]) -> None:
-        ctx.emit(unique, event)
-
-    if joined:
-        app.join("joined", first, others, within=10)
-    about = {node.name: node.about for node in graph_of([app.plan()]).nodes}["first"]
-    assert ("events in event-time order" in about) == joined
-    with Harness(app) as h:
-        h.send(events, Event("a", 100, "x"), Event("a", 10, "x"))
-        h.end_of_input()
-        assert [one.at for one in h.emitted(unique)] == [10 if joined else 100]

@@ -195,14 +195,13 @@ def test_a_key_with_many_open_windows_holds_few_of_them_with_its_instance() -> N
 
 def fields(
     aggregate: agg.Aggregate[Reading, Any, float], which: Any, **options: Any
-) -> tuple[tr.App, Any, Any, Any]:
+) -> tuple[tr.App, Any, Any]:
     app, readings, given = rooms(out_of_order=100)
 
     @app.actor
     class Room(tr.Actor):
         taken: int = 0
         hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate, **options)
-        visits: tr.Windows[Reading, int] = tr.windowed(windows.sessions(20), agg.count())
 
         @tr.process(readings)
         def read(self, event: Reading, ctx: tr.Context[str]) -> None:
@@ -211,21 +210,16 @@ def fields(
                 ctx.emit(given, Given(ctx.key, -1, len(open_), math.fsum(open_.values()), "open"))
                 return
             self.taken += self.hours.add(event)
-            self.visits.add(event)
 
         @tr.on_window(hours)
         def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
             ctx.emit(given, Given(ctx.key, hour.start, hour.end, hour.value, hour.kind))
 
-        @tr.on_window(visits)
-        def visit(self, visit: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
-            ctx.emit(given, Given(ctx.key, visit.start, visit.end, visit.value, "visit"))
-
-    return app, readings, given, Room
+    return app, readings, given
 
 
 def test_a_handler_reads_what_is_open() -> None:
-    app, readings, given, _ = fields(agg.total(value), windows.sliding(60, every=20))
+    app, readings, given = fields(agg.total(value), windows.sliding(60, every=20))
     with Harness(app) as h:
         h.send(readings, Reading("a", 1_000, 1.0), Reading("a", 1_030, 2.0), Reading("a", 1_031, -1.0))
         # [960, 1020) and [980, 1040) and [1000, 1060) hold 1; the last two and [1020, 1080) hold 2
@@ -236,67 +230,12 @@ def test_a_handler_reads_what_is_open() -> None:
 
 
 def test_an_ordered_aggregate_in_a_field_needs_an_ordered_actor() -> None:
-    app, readings, _, _ = fields(agg.reduce(lambda acc, e: acc + e.value, 0.0), windows.tumbling(50))
+    app, readings, _ = fields(agg.reduce(lambda acc, e: acc + e.value, 0.0), windows.tumbling(50))
     with (
         Harness(app) as h,
         pytest.raises(tr.HandlerError, match="needs its events in the order of event time"),
     ):
         h.send(readings, Reading("a", 1_000, 1.0))
-
-
-def test_an_ordered_actor_folds_in_the_order_of_event_time_and_leaves_late_events_out() -> None:
-    app, readings, given = rooms(out_of_order=100)
-
-    def step(acc: float, event: Reading) -> float:
-        return acc * 10 + event.value
-
-    @app.actor
-    class Room(tr.Actor, order="event-time"):
-        taken: int = 0
-        hours: tr.Windows[Reading, float] = tr.windowed(windows.tumbling(1_000), agg.reduce(step, 0.0))
-
-        @tr.process(readings)
-        def read(self, event: Reading, ctx: tr.Context[str]) -> None:
-            self.taken += self.hours.add(event)
-
-        @tr.on_window(hours)
-        def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
-            ctx.emit(given, Given(ctx.key, hour.start, self.taken, hour.value, hour.kind))
-
-    with Harness(app) as h:
-        h.send(
-            readings,
-            *[
-                Reading("a", 1_000 + at, n)
-                for at, n in ((20, 2.0), (10, 1.0), (300, 4.0), (30, 9.0), (210, 3.0))
-            ],
-        )
-        h.end_of_input()
-        assert h.emitted(given) == [Given("a", 1_000, 4, 1_234.0, "final")]
-        assert h.dropped == 1
-        h.replay()
-
-
-def test_what_passes_results_of_windows_on_may_be_joined_and_a_filled_value_has_any_type() -> None:
-    app, readings, given = rooms()
-    hours = app.window("hours", readings, windows.tumbling(10), agg.total(value), fill=None, fill_windows=1)
-    once = app.limit("limited", app.dedupe("once", hours, by=start_of, within=5), 9, per=100)
-    newest = app.throttle("newest", once, every=20)
-
-    @app.process(app.join("joined", once, newest, within=20))
-    def publish(pair: tr.Pair[Any, Any], ctx: tr.Context[str]) -> None:
-        filled = pair.left.value is None
-        ctx.emit(given, Given(ctx.key, pair.left.start, pair.right.value.start, float(filled), "pair"))
-
-    with Harness(app) as h:
-        h.send(readings, Reading("a", 3, 1.0))
-        h.end_of_input()
-        assert [(one.start, one.end, one.value) for one in h.emitted(given)] == [(0, 10, 0.0), (10, 10, 1.0)]
-        h.replay()
-
-
-def start_of(window: tr.Windowed[str, Any]) -> int:
-    return window.start
 
 
 class Wrong(agg.Aggregate[Reading, int, int]):
