@@ -72,8 +72,3 @@ def test_what_is_emitted_to_something_that_is_no_topic_is_told():
         pytest.raises(tr.HandlerError, match=r"Ship\.call emits to 'visits', which is not a topic"),
     ):
         h.send(visits, Visit("Ada", "Riga"))
-
-
-def test_what_is_asked_of_something_that_is_no_topic_is_told():
-    with Harness(app) as h, pytest.raises(tr.UsageError, match="'visits' is not a topic"):
-        h.emitted("visits")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the misuse

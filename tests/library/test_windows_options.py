@@ -193,15 +193,12 @@ def test_a_key_with_many_open_windows_holds_few_of_them_with_its_instance() -> N
 # --- the field ---
 
 
-def fields(
-    aggregate: agg.Aggregate[Reading, Any, float], which: Any, **options: Any
-) -> tuple[tr.App, Any, Any]:
+def fields(aggregate: agg.Aggregate[Reading, Any, float], which: Any) -> tuple[tr.App, Any, Any]:
     app, readings, given = rooms(out_of_order=100)
 
     @app.actor
     class Room(tr.Actor):
-        taken: int = 0
-        hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate, **options)
+        hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate)
 
         @tr.process(readings)
         def read(self, event: Reading, ctx: tr.Context[str]) -> None:
@@ -209,7 +206,7 @@ def fields(
                 open_ = self.hours.open()
                 ctx.emit(given, Given(ctx.key, -1, len(open_), math.fsum(open_.values()), "open"))
                 return
-            self.taken += self.hours.add(event)
+            self.hours.add(event)
 
         @tr.on_window(hours)
         def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
