@@ -265,9 +265,6 @@ def test_a_topic_may_become_a_table_of_an_app_that_has_state() -> None:
         assert ordered(found) == verdicts(payments(10, 10), rules(1))
 
 
-# --- workers
-
-
 # --- history
 
 

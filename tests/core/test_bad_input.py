@@ -76,7 +76,7 @@ def shapes_app(
         box: Box | None = None
 
         @tr.process(shapes)
-        def take(self, event: Shape, ctx: tr.Context[str]) -> None:
+        def take(self, event: Shape, ctx: tr.Context[Any]) -> None:
             self.n += 1
             match event.do:
                 case "fail without words":
@@ -100,7 +100,7 @@ def shapes_app(
                     pass
 
         @tr.on_timer("loop")
-        def loop(self, ctx: tr.Context[str]) -> None:
+        def loop(self, ctx: tr.Context[Any]) -> None:
             ctx.set_timer(ctx.event_time, name="loop")
 
     @app.actor
@@ -108,7 +108,7 @@ def shapes_app(
         n: int = 0
 
         @tr.process(shapes)
-        def take(self, event: Shape, ctx: tr.Context[str]) -> None:
+        def take(self, event: Shape, ctx: tr.Context[Any]) -> None:
             self.n += 1
             if event.do == "keep number":
                 KEPT.append(self)

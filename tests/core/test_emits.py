@@ -466,7 +466,7 @@ def test_modules_in_one_folder_are_one_app_but_not_where_packages_are_installed(
 def routing(emits: list[str] | None = None) -> tuple[tr.App, Any]:
     """An app whose function chooses one of two topics; it takes one of them."""
     shop = tr.App("shop", partitions=1)
-    names = ("orders", "sales", "unnamed")
+    names = ("orders", "sales")
     topics = {name: shop.topic(name, Event, key="key", key_type=str) for name in names}
     orders, sales = topics["orders"], topics["sales"]
 

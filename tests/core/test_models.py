@@ -134,6 +134,15 @@ class OneWay(pydantic.BaseModel):
     a: int = pydantic.Field(validation_alias="b")
 
 
+@pydantic.dataclasses.dataclass
+class Half:
+    a: int
+
+
+class Unknown(pydantic.BaseModel):
+    what: Nowhere  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # noqa: F821  # what is refused here
+
+
 class Varying(pydantic.BaseModel):
     a: str = pydantic.Field(default_factory=lambda: str(uuid4()))
 
@@ -143,6 +152,8 @@ class Varying(pydantic.BaseModel):
     [
         (Varying, {}, r"Varying\.a has a default_factory that returns a different value at each call"),
         (pydantic.RootModel[int], {}, "RootModel"),
+        (Half, {}, "a pydantic dataclass, whose validators would not run"),
+        (Unknown, {}, r"an annotation of .*Unknown cannot be looked up: .*Nowhere"),
         (Order | Shout, {}, "cannot be distinguished"),
         (Order, {"format": "msgpack"}, "pydantic models are written as JSON"),
         (Order, {"key": "shops"}, "Did you mean 'shop'"),
@@ -153,25 +164,6 @@ class Varying(pydantic.BaseModel):
 def test_a_model_that_cannot_be_a_type_of_events_is_refused(declared: Any, options: Any, said: str) -> None:
     with pytest.raises(tr.DefinitionError, match=said):
         topic_of(declared, **options)
-
-
-def test_a_dataclass_of_pydantic_is_refused() -> None:
-    @pydantic.dataclasses.dataclass
-    class Half:
-        a: int
-
-    with pytest.raises(tr.DefinitionError, match="a pydantic dataclass, whose validators would not run"):
-        topic_of(Half)
-
-
-def test_an_annotation_that_cannot_be_looked_up_is_refused() -> None:
-    class Unknown(pydantic.BaseModel):
-        what: Nowhere  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # noqa: F821  # what is refused here
-
-    with pytest.raises(
-        tr.DefinitionError, match=r"an annotation of .*Unknown cannot be looked up: .*Nowhere"
-    ):
-        topic_of(Unknown)
 
 
 def test_models_go_through_a_service_and_its_replay() -> None:

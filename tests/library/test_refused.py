@@ -296,7 +296,7 @@ JOINS: list[Case] = [
     (lambda d: d.join(late=d.a), "late="),
     (lambda d: d.join(d.a, d.app.topic("c2", Event), late=d.a), "'a', its own input"),
     (lambda d: d.join(late=(d.a,)), "2 inputs"),
-    (lambda d: d.join(d.a, d.dropping, late=(None, d.b)), "takes them away"),
+    (lambda d: d.join(d.a, d.dropping, late=(None, d.app.topic("e", Event))), "takes them away"),
     (lambda d: d.app.window_join("o", d.a, d.b, windows.sliding("1h", every="10m")), "the operator 'o'"),
     (lambda d: d.app.asof("o", d.a, d.b, keep="0s"), "the operator 'o'"),
     (lambda d: d.app.gather("o", d.a, within="1s"), "the operator 'o'"),

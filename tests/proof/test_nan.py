@@ -12,7 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.values.canonical_nan import NAN_BYTES, canonical
 from tailrace.core.values.codec import ValueCodec
-from tailrace.core.values.types import normaliser
+from tailrace.core.values.types import is_fixed_point, normaliser
 from tests.proof.operations import nan_of
 from tests.proof.seeds import told
 
@@ -125,7 +125,9 @@ EMITTED: list[tuple[Any, Any]] = [
 def test_a_settled_value_has_the_canonical_nan(declared: Any, value: Any) -> None:
     data, settled = ValueCodec[Any](declared).settle(value)
     assert NAN_BYTES in data
-    assert _encode(settled) == _encode(normaliser(declared)(value)) == data == canonical(data)
+    assert _encode(settled) == data == canonical(data)
+    if is_fixed_point(declared):  # then it is not decoded, but guarded
+        assert _encode(normaliser(declared)(value)) == data
 
 
 @pytest.mark.parametrize(("declared", "value"), EMITTED)
