@@ -99,14 +99,6 @@ def test_a_scratch_file_that_cannot_be_written_is_an_error_that_may_pass() -> No
         run.task.run(*run.heads("left"))
 
 
-def test_events_that_wait_keep_the_operator_ordered() -> None:
-    run = Run({"left": [Event("k", 10, 0)], "right": []})
-    run.task.run(*run.heads("left"))
-    cut = run.task.commit_batch().cut
-    with pytest.raises(IncompatibleStateError, match="1 events of 'left' wait for their turn in Join"):
-        Task(joining("arrival").plan(), 0, run.store, cut, lineage=b"joining")
-
-
 @pytest.mark.parametrize("others", [False, True])
 def test_a_stream_that_an_actor_feeds_itself_is_no_other_input(others: bool) -> None:
     app = tr.App("shop")

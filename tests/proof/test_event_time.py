@@ -35,9 +35,6 @@ def test_apps_with_circles_come_to_the_same_bytes_again_under_kills(seeds: range
     each(seeds, check_circles)
 
 
-# --- an actor's results are its own -------------------------------------------------------------------------------
-
-
 def alone(web: Web, names: set[str], found: dict[str, list[Piece]]) -> dict[str, list[tuple[object, ...]]]:
     """What actors next to the sources come to: their rows and what they emit, by actor, byte for byte, in their order."""
     made: dict[str, list[tuple[object, ...]]] = {name: [] for name in names}
@@ -85,9 +82,6 @@ def check_apart(seed: int, trace: list[str]) -> None:
 @pytest.mark.one_seed_in(10)  # one takes 0.1 s
 def test_what_an_actor_comes_to_is_the_same_bytes_whatever_other_actors_its_app_has(seeds: range) -> None:
     each(seeds, check_apart)
-
-
-# --- circles ------------------------------------------------------------------------------------------------------
 
 
 class Bell(msgspec.Struct, frozen=True):
