@@ -55,20 +55,3 @@ def test_of_a_large_map_or_list_only_the_first_entries_are_shown():
         assert ship is not None
         assert repr(ship.calls).endswith("'019': [19], ...})")
         assert repr(ship.log).endswith("'019', ...])")
-
-
-def test_what_is_emitted_to_something_that_is_no_topic_is_told():
-    app = tr.App("names")
-    visits = app.topic("visits", Visit, key="ship")
-
-    @app.actor
-    class Ship(tr.Actor):
-        @tr.process(visits)
-        def call(self, event: Visit, ctx: tr.Context[str]) -> None:
-            ctx.emit("visits", event)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]  # the misuse
-
-    with (
-        Harness(app) as h,
-        pytest.raises(tr.HandlerError, match=r"Ship\.call emits to 'visits', which is not a topic"),
-    ):
-        h.send(visits, Visit("Ada", "Riga"))

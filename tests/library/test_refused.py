@@ -476,19 +476,6 @@ def test_a_handler_of_results_of_another_type_is_refused() -> None:
         def take(window: tr.Windowed[str, list[str]], ctx: tr.Context[str]) -> None: ...
 
 
-def test_a_handler_of_a_sum_may_name_the_one_type_that_it_has() -> None:
-    d, values = Declared(), list[int]()
-
-    @d.app.process(d.app.window("hourly", d.a, windows.tumbling(9), agg.total(number_of)))  # type: ignore[untyped-decorator]  # of an Any
-    def take(window: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
-        values.append(window.value)
-
-    with Harness(d.app) as h:
-        h.send(d.a, Event("a", 1, number=2), Event("a", 2, number=3))
-        h.end_of_input()
-    assert values == [5]
-
-
 def test_the_results_of_a_field_go_to_a_method_of_their_type() -> None:
     d = Declared()
     with pytest.raises(DefinitionError, match=r"Room.hour takes Event, but gets tr.Windowed\[Any, int\]"):
@@ -505,13 +492,3 @@ def test_the_results_of_a_field_go_to_a_method_of_their_type() -> None:
 
         d.app.actor(Room)
         d.app.plan()
-
-
-def test_the_events_of_a_stream_cannot_be_asked_for() -> None:
-    d = Declared()
-    hourly = d.app.window("hourly", d.a, windows.tumbling(9), agg.count())
-    with (
-        Harness(d.app) as h,
-        pytest.raises(tr.UsageError, match=r"'hourly' is a stream, whose events are in no log"),
-    ):
-        h.emitted(hourly)

@@ -235,6 +235,21 @@ def test_an_ordered_aggregate_in_a_field_needs_an_ordered_actor() -> None:
         h.send(readings, Reading("a", 1_000, 1.0))
 
 
+def test_a_handler_of_a_sum_may_name_the_one_type_that_it_has() -> None:
+    app, readings, _ = rooms()
+    sums: Any = app.window("w", readings, windows.tumbling(100), agg.total(lambda one: int(one.value)))
+    values: list[int] = []
+
+    @app.process(sums)
+    def take(window: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        values.append(window.value)
+
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 1, 2.0), Reading("a", 2, 3.0))
+        h.end_of_input()
+    assert values == [5]
+
+
 class Wrong(agg.Aggregate[Reading, int, int]):
     def start(self) -> int:
         return 0

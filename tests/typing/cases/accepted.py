@@ -296,15 +296,28 @@ into: tr.Topic[Average, str] = rooms.window(
 )
 
 
-assert_type(people, tr.Stream[tr.Windowed[str, int], str])
-assert_type(warmest, tr.Stream[tr.Windowed[str, Reading], str])
-assert_type(all_, tr.Stream[tr.Windowed[str, tuple[Reading, ...]], str])
-assert_type(best, tr.Stream[tr.Windowed[str, int], str])
-assert_type(topmost, tr.Stream[tr.Windowed[str, list[tuple[str, float]]], str])
-
-
 @rooms.process(means)
 def mean(one: tr.Windowed[str, float], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(people)
+def total(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(warmest)
+def warm(one: tr.Windowed[str, Reading], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(all_)
+def every(one: tr.Windowed[str, tuple[Reading, ...]], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(best)
+def most(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(topmost)
+def top(one: tr.Windowed[str, list[tuple[str, float]]], ctx: tr.Context[str]) -> None: ...
 
 
 @rooms.actor
