@@ -73,7 +73,6 @@ NOT_QUICK = (
     "tests/lab/test_ab_random.py",
     "tests/lab/upgrade",
     "tests/log/embedded",
-    "tests/months",
     "tests/power",
     "tests/proof/test_mutations.py",
     "tests/proof/test_simulation.py::test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing",
