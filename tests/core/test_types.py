@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
+from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.types import (
     CODEC_ERRORS,
@@ -414,7 +414,7 @@ def test_an_unset_field_is_named() -> None:
         instance = Aircraft(1, "N1", [])
         seal(instance)
         delattr(instance, name)
-        with pytest.raises(UnsetFieldError, match="default") as caught:
+        with pytest.raises(DurableValueError, match="default") as caught:
             seal(instance)
         assert (caught.value.owner, caught.value.field) == (Aircraft.__qualname__, name)
 
@@ -486,5 +486,5 @@ def test_an_unset_field_is_explained() -> None:
     with pytest.raises(AttributeError) as caught:
         ValueCodec[Any](Aircraft).settle(instance)
     error = explain(caught.value, Aircraft, instance)
-    assert isinstance(error, UnsetFieldError)
+    assert isinstance(error, DurableValueError)
     assert error.field == "legs"

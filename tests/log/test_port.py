@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import LogMissingError
+from tailrace.core.errors import LogUnavailableError
 from tailrace.log.opening import is_url, open_log
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -20,7 +20,7 @@ def test_no_module_outside_is_excepted() -> None:
 
 
 def test_a_log_is_opened_again_by_its_place(tmp_path: Path) -> None:
-    with pytest.raises(LogMissingError):
+    with pytest.raises(LogUnavailableError, match="there is no log"):
         open_log(tmp_path / "log")
     log = open_log(tmp_path / "log", create=True)
     again = open_log(log.place)

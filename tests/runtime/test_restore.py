@@ -10,11 +10,11 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
-    ForeignStateError,
     FormatError,
     LogUnavailableError,
     OffsetGoneError,
     OffsetsDisagreeError,
+    StateFolderError,
 )
 from tailrace.core.records import Output
 from tailrace.history.reading.changelog import fold
@@ -279,7 +279,7 @@ class TestRefusals:
             foreign = StoreCut(FORMAT, 0, 0, tape.encode(msgspec.structs.replace(cut, **change)))
             world.new_store()
             world.store.write({b"srow": b"value"}, foreign.encode())
-            with pytest.raises(ForeignStateError):
+            with pytest.raises(StateFolderError, match="folder of its own"):
                 world.running()
             assert world.rows() == [(b"srow", b"value")]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import ForeignStateError, FormatError, StateInUseError
+from tailrace.core.errors import FormatError, StateFolderError, StateInUseError
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.state.damaged import SUFFIX, open_or_set_aside
 from tailrace.state.folder import DATABASE, LABEL
@@ -88,7 +88,7 @@ def test_a_folder_that_is_whole_is_opened_as_it_is(folder: Path) -> None:
 
 
 def test_a_folder_of_another_task_or_version_or_in_use_is_left_alone(folder: Path) -> None:
-    with pytest.raises(ForeignStateError):
+    with pytest.raises(StateFolderError, match="folder of its own"):
         open_or_set_aside(folder, StateIdentity("flights", 1), MEMORY)
     held = RocksStore(folder, OURS, MEMORY)
     with pytest.raises(StateInUseError):

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import (
-    CorruptStateError,
-    ForeignStateError,
-    StateFolderError,
-    StateInUseError,
-    StateUnavailableError,
-)
+from tailrace.core.errors import CorruptStateError, StateFolderError, StateInUseError, StateUnavailableError
 from tailrace.state.failures import as_state_error
 
 PATH = Path("states") / "flights" / "3"
@@ -56,5 +50,5 @@ def test_a_file_that_is_missing_to_the_operating_system_is_no_corruption() -> No
 
 
 def test_an_error_of_ours_and_a_mistake_of_the_caller_stay_what_they_are() -> None:
-    for error in (ForeignStateError("not ours"), KeyError("raw mode only support bytes"), ValueError("no")):
+    for error in (StateFolderError("not ours"), KeyError("raw mode only support bytes"), ValueError("no")):
         assert as_state_error(error, PATH, "reading a row") is error

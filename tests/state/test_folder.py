@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.core.errors import (
     CorruptStateError,
-    ForeignStateError,
     FormatError,
+    StateFolderError,
     StateInUseError,
     StateUnavailableError,
 )
@@ -71,20 +71,20 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_the_state_of_another_app_or_partition_is_refused(tmp_path: Path, other, says: str) -> None:
-    assert says in refused(written(tmp_path), ForeignStateError, other)
+    assert says in refused(written(tmp_path), StateFolderError, other)
     assert reopened(tmp_path) == b"cut"
 
 
 @pytest.mark.parametrize("stranger", ["holiday.jpg", DATABASE, "CURRENT"])
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, stranger: str) -> None:
     (tmp_path / stranger).mkdir()
-    assert stranger in refused(tmp_path, ForeignStateError)
+    assert stranger in refused(tmp_path, StateFolderError)
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_text("not a folder")
-    refused(path, ForeignStateError)
+    assert "leads to a file" in refused(path, StateFolderError)
     assert path.read_text() == "not a folder"
 
 

@@ -17,7 +17,7 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, na
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
 from tailrace.core.counting import counted
-from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
+from tailrace.core.errors import TailraceError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
@@ -237,9 +237,9 @@ def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> C
     return wanted
 
 
-def _missing(app: str, ids: list[str]) -> RecordError:
+def _missing(app: str, ids: list[str]) -> TailraceError:
     what = f"there is no dead letter {' and no '.join(ids)}"
-    return RecordError(
+    return TailraceError(
         what, topic=dead_letters_of(app), hint=f"tailrace dead-letters list {app} shows their ids."
     )
 

@@ -27,36 +27,55 @@ HANDLER_FAILED: Final = "handler-failed"
 
 
 class Place(TypedDict, total=False):
-    """The attributes that give the place of an error, as keywords. Each class of errors names its own."""
+    """The attributes that give the place of an error, as keywords, in the order of its message."""
 
+    reason: BadReason
     app: str | None
     actor: str | None
     handler: str | None
     query: str | None
-    timer: str | None
-    owner: str | None
-    field: str | None
     topic: str | None
     partition: int | None
     offset: int | None
     key: object | None
-    reason: BadReason
+    timer: str | None
+    owner: str | None
+    field: str | None
     stored: str | None
     declared: str | None
+    snapshot: str | None
     path: str | None
     position: int | None
-    snapshot: str | None
     java: str | None
 
 
 class TailraceError(Exception):
     """The root of all errors.
 
-    The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled.
+    The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled. The place is in
+    attributes, which are None where they do not apply.
     """
 
-    places: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that give the place of the error, in the order of the message."""
+    places: ClassVar[tuple[str, ...]] = tuple(Place.__annotations__)
+    """Names of the attributes that the message shows, in its order."""
+
+    app: str | None = None
+    actor: str | None = None
+    handler: str | None = None
+    query: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: object | None = None
+    timer: str | None = None
+    owner: str | None = None
+    field: str | None = None
+    stored: str | None = None
+    declared: str | None = None
+    snapshot: str | None = None
+    path: str | None = None
+    position: int | None = None
+    java: str | None = None
 
     def __init__(self, what: str, *, hint: str = "", **place: Unpack[Place]) -> None:
         super().__init__(what)
@@ -65,7 +84,7 @@ class TailraceError(Exception):
         self.__dict__.update(place)
 
     def __str__(self) -> str:
-        known = ((name, getattr(self, name)) for name in self.places)
+        known = ((name, getattr(self, name, None)) for name in self.places)
         where = ", ".join(f"{name} {value!r}" for name, value in known if value is not None)
         text = f"{self.what} ({where})" if where else self.what
         return f"{text.rstrip('.')}. {self.hint}" if self.hint else text
@@ -84,11 +103,6 @@ class DefinitionError(TailraceError, TypeError):
 class DurableTypeError(DefinitionError):
     """The type of a field (``owner.field``), such as a set, cannot be stored unchanged: change the type."""
 
-    places = ("owner", "field")
-
-    owner: str | None = None
-    field: str | None = None
-
 
 class UnknownAppError(TailraceError):
     """No app is found under a name given on a command line."""
@@ -106,25 +120,11 @@ class OptionError(UsageError):
 
 
 class DurableValueError(UsageError):
-    """A handler set a field to a value of another type than declared. A restart would change or lose it."""
-
-    places = ("owner", "field")
-
-    owner: str | None = None
-    field: str | None = None
-
-
-class UnsetFieldError(DurableValueError):
-    """A field without a default was still unset when the handler returned."""
+    """A handler set a field to a value of another type than declared, or left one without a value."""
 
 
 class StateLeakError(UsageError):
     """An object that belongs to one key or one step was used in another."""
-
-    places = ("actor", "key")
-
-    actor: str | None = None
-    key: object | None = None
 
 
 class EmittedTypeError(UsageError):
@@ -132,18 +132,9 @@ class EmittedTypeError(UsageError):
 
     places = ("topic",)
 
-    topic: str | None = None
-    field: str | None = None
-
 
 class TimerLoopError(UsageError):
     """Timer handlers keep setting timers that are due at once, or set timers without end at the end of input."""
-
-    places = ("actor", "key", "timer")
-
-    actor: str | None = None
-    key: object | None = None
-    timer: str | None = None
 
 
 class HandlerError(TailraceError):
@@ -154,83 +145,51 @@ class HandlerError(TailraceError):
     that sent the event.
     """
 
-    places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
-
-    app: str | None = None
-    actor: str | None = None
-    handler: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    key: object | None = None
-    timer: str | None = None
-
 
 class QueryError(TailraceError):
     """A query failed, or named an actor, query or key that is not here. ``__cause__`` may give the reason."""
-
-    places = ("actor", "query", "key")
-
-    actor: str | None = None
-    query: str | None = None
-    key: object | None = None
 
 
 # --- The input is wrong: look at the record, its producer or its topic ---
 
 
-class RecordError(TailraceError):
-    """An error about one record, with its place in the log as far as it was known where it was raised."""
-
-    places: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "key")
-
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    key: object | None = None
-
-
-class BadRecordError(RecordError):
+class BadRecordError(TailraceError):
     """A record cannot be handled: undecodable, of the wrong type, without key, or its time makes no sense."""
-
-    places = ("reason", *RecordError.places)
 
     reason: BadReason = "undecodable"
 
 
-class EventValueError(RecordError):
+class EventValueError(TailraceError):
     """A record cannot hold an event's value: readers would get another one, or none. It was not written."""
 
     places = ("topic",)
 
-    field: str | None = None
 
-
-class WrongPartitionError(RecordError):
+class WrongPartitionError(TailraceError):
     """A record's key does not belong to its partition by murmur2: the producer uses another partitioner."""
 
 
-class UnknownTopicError(RecordError):
+class UnknownTopicError(TailraceError):
     """A named topic is not declared, or does not exist in the log."""
 
 
-class RecordTooLargeError(RecordError):
+class RecordTooLargeError(TailraceError):
     """A record is larger than the log accepts. It was not appended."""
 
 
-class OffsetGoneError(RecordError):
+class OffsetGoneError(TailraceError):
     """A reader's offset is not in the log: retention deleted it, or it is past the end of the log."""
 
 
-class TopicMismatchError(RecordError):
+class TopicMismatchError(TailraceError):
     """A topic exists with other settings (partitions, compaction) than the requested ones."""
 
 
-class InputEndedError(RecordError):
+class InputEndedError(TailraceError):
     """A record came to an input of an app whose inputs were ended for good. It was not handled."""
 
 
-class TopicReplacedError(RecordError):
+class TopicReplacedError(TailraceError):
     """A topic was deleted and created again: the offsets an app has read up to mean other records now."""
 
 
@@ -240,24 +199,13 @@ class TopicReplacedError(RecordError):
 class IncompatibleStateError(TailraceError):
     """The stored state of an actor cannot be read as the type that is declared now."""
 
-    places = ("actor", "field", "stored", "declared")
-
-    actor: str | None = None
-    field: str | None = None
-    stored: str | None = None
-    declared: str | None = None
-
 
 class InputsChangedError(TailraceError):
     """An app has other inputs, or another number of partitions, than its history in the log."""
 
 
 class StateFolderError(TailraceError):
-    """An error about stored state. ``path`` is its file or folder, if it is in one."""
-
-    places = ("path",)
-
-    path: str | None = None
+    """An error about stored state, such as a folder of another app. ``path`` is its file or folder, if it is in one."""
 
 
 class FormatError(StateFolderError):
@@ -266,10 +214,6 @@ class FormatError(StateFolderError):
 
 class CorruptStateError(StateFolderError):
     """State or tape is damaged. It is left unchanged."""
-
-
-class ForeignStateError(StateFolderError):
-    """A folder holds something else, or the state of another app or task. It is left unchanged."""
 
 
 class StateUnavailableError(StateFolderError):
@@ -284,40 +228,19 @@ class StateInUseError(StateUnavailableError):
 
 
 class SnapshotError(TailraceError):
-    """An error about a snapshot. ``snapshot`` is its id, ``path`` its location without secrets."""
-
-    places = ("snapshot", "path")
-
-    snapshot: str | None = None
-    path: str | None = None
+    """A snapshot cannot be published, read or deleted here. ``snapshot`` is its id, ``path`` its location without secrets."""
 
 
 class UnknownSnapshotError(SnapshotError):
     """No snapshot matches the name, id or tag that was given, or more than one does."""
 
 
-class IncompleteSnapshotError(SnapshotError):
-    """A file of a snapshot, or the snapshot that it builds on, is missing."""
-
-
 class AlteredSnapshotError(SnapshotError):
-    """A snapshot was changed after it was published: a size, a count or a checksum differs."""
-
-
-class ForeignSnapshotError(SnapshotError):
-    """A snapshot belongs to another app, or builds on a snapshot that does not match it."""
+    """A snapshot was changed after it was published: a file, or its parent, is missing or differs."""
 
 
 class SnapshotMismatchError(TailraceError):
     """A snapshot does not match the app, or the log, that should start from it."""
-
-
-class SnapshotTakenError(SnapshotError):
-    """A snapshot with this id, or a savepoint with this name, is already published."""
-
-
-class SnapshotInUseError(SnapshotError):
-    """A snapshot is not deleted because incremental snapshots build on it."""
 
 
 class SnapshotUnavailableError(SnapshotError):
@@ -328,31 +251,18 @@ class SnapshotUnavailableError(SnapshotError):
 
 
 class LogUnavailableError(TailraceError):
-    """The log did not answer. This call committed nothing and may be retried."""
-
-
-class LogMissingError(LogUnavailableError):
-    """There is no log at this path: correct the path, or create the log."""
+    """The log did not answer, or there is none at this path. This call committed nothing and may be retried."""
 
 
 class LogDeniedError(TailraceError):
     """The log denies access: the credentials are wrong, or the user lacks a right. A retry does not help."""
 
 
-class LogFolderError(TailraceError):
-    """An error about the files of a log. ``path`` is the file or folder, ``position`` the byte in it."""
-
-    places = ("path", "position")
-
-    path: str | None = None
-    position: int | None = None
+class CorruptLogError(TailraceError):
+    """The log is damaged: a checksum does not match. It is not read past that: byte ``position`` of the file ``path``."""
 
 
-class CorruptLogError(LogFolderError):
-    """The log is damaged: a checksum does not match. It is left unchanged, and not read past the damage."""
-
-
-class ForeignLogError(LogFolderError):
+class ForeignLogError(TailraceError):
     """A folder that should hold a log holds something else. It is left unchanged."""
 
 
@@ -425,25 +335,13 @@ class MissingExtraError(TailraceError):
 class UnfitJavaError(TailraceError):
     """There is no Java that Spark can run on. ``java`` is the program that was found, if there is one."""
 
-    places = ("java",)
-
-    java: str | None = None
-
 
 class ArchiveError(TailraceError):
     """An error about an archive of a log. ``path`` is the file in it, or the archive itself."""
 
-    places = ("path",)
-
-    path: str | None = None
-
 
 class ExportError(TailraceError):
     """An export cannot be written. ``path`` is its folder."""
-
-    places = ("path",)
-
-    path: str | None = None
 
 
 class SetAsideError(TailraceError):

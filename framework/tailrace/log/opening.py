@@ -44,7 +44,7 @@ def open_log(place: str | Path, options: LogOptions | None = None, *, create: bo
     A folder must hold a log, unless ``create`` is true. Brokers are not asked before the first call.
 
     Raises:
-        LogMissingError: The folder holds no log, and ``create`` is false.
+        LogUnavailableError: The folder holds no log, and ``create`` is false.
         ForeignLogError, FormatError, CorruptLogError, LogUnavailableError: See ``log.embedded.EmbeddedLog``.
         OptionError, MissingExtraError: See ``log.kafka.KafkaLog``.
     """

@@ -52,10 +52,10 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
     FencedError,
-    ForeignStateError,
     LogUnavailableError,
     OffsetGoneError,
     OffsetsDisagreeError,
+    StateFolderError,
 )
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, RecordMark
@@ -155,7 +155,7 @@ class Restore:
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
-            ForeignStateError: The store is of another app or task.
+            StateFolderError: The store is of another app or task.
             OffsetsDisagreeError: The group's offsets are not those of the last cut.
             CorruptStateError: The changelog has records that no task has written.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
@@ -207,7 +207,7 @@ class Restore:
         if held.core is not None:
             cut = tape.decode_cut(held.core)
             if (cut.app, cut.partition) != (self.plan.app, self.partition):
-                raise ForeignStateError(
+                raise StateFolderError(
                     f"the state belongs to app {cut.app!r}, partition {cut.partition}; "
                     f"it was opened for app {self.plan.app!r}, partition {self.partition}",
                     path=None if (path := getattr(self.store, "path", None)) is None else str(path),

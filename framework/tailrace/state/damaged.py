@@ -31,7 +31,7 @@ _log = logging.getLogger("tailrace.state")
 
 def open_or_set_aside(folder: Path, identity: StateIdentity, memory: StateMemory) -> RocksStore:
     """The store of a task; empty, to be restored from the log, if the folder was damaged.
-    Raises ForeignStateError, FormatError, StateInUseError or StateUnavailableError.
+    Raises StateFolderError, FormatError, StateInUseError or StateUnavailableError.
     """
     try:
         return RocksStore(folder, identity, memory)

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import CorruptStateError, ForeignStateError, StateUnavailableError
+from tailrace.core.errors import CorruptStateError, StateFolderError, StateUnavailableError
 from tailrace.core.formats import check_format
 from tailrace.state.failures import REBUILD, as_state_error, in_use
 
@@ -71,7 +71,7 @@ class _AnyLabel(msgspec.Struct):
 class StateFolder:
     """A folder that this process holds, from construction until ``release``.
 
-    Raises ForeignStateError, FormatError, CorruptStateError, StateInUseError or
+    Raises StateFolderError, FormatError, CorruptStateError, StateInUseError or
     StateUnavailableError; the folder is then unchanged.
     """
 
@@ -144,11 +144,11 @@ class StateFolder:
             )
         return label
 
-    def _foreign(self, what: str) -> ForeignStateError:
+    def _foreign(self, what: str) -> StateFolderError:
         hint = (
             "Give this task a folder of its own, or move the content away. Nothing in the folder was changed."
         )
-        return ForeignStateError(what, path=str(self.path), hint=hint)
+        return StateFolderError(what, path=str(self.path), hint=hint)
 
     def _hold(self) -> FileLock:
         try:

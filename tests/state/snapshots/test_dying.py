@@ -17,7 +17,7 @@ from tests.state.snapshots.making import manifest_of, published, some_rows
 COMMON = """
 import os, signal, sys
 from pathlib import Path
-from tailrace.core.errors import SnapshotTakenError
+from tailrace.core.errors import SnapshotError
 from tailrace.state.snapshots import Snapshots, TaskEntry, write_task
 from tailrace.state.snapshots import arrow, catalogue, manifest, places, reading, writing
 from tests.state.snapshots.making import manifest_of, published, some_rows
@@ -67,7 +67,8 @@ for line in sys.stdin:
         try:
             publish("raced", rest[0], (rest[0],))
             print("won", flush=True)
-        except SnapshotTakenError:
+        except SnapshotError as error:
+            assert "already published" in error.what
             print("lost", flush=True)
     else:
         for number in range(int(first)):

@@ -29,11 +29,11 @@ from tailrace.core.errors import (
     HandlerError,
     IncompatibleStateError,
     LogUnavailableError,
-    RecordError,
     RegistryError,
     ReplayDivergedError,
     StateFolderError,
     StateLeakError,
+    TailraceError,
     UsageError,
     WrongPartitionError,
 )
@@ -122,7 +122,7 @@ def handler_error(
 REASON_HEADER: Final = "tailrace-reason"
 
 
-def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
+def dead_letter_headers(failure: TailraceError, cause: Exception | None) -> Headers:
     """The headers of a dead letter: its reason, what to do about it, and its origin."""
     fields: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,

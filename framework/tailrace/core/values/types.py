@@ -17,7 +17,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
-from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
+from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 from tailrace.core.values.misread import INSTEAD, misread
@@ -228,7 +228,7 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
 def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
 
-    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value
+    Sets converted values in place (see ``normaliser``). Raises DurableValueError for a field that has no value
     and DurableValueError for a value that is not of its type; both name class, field and fix. The content of
     a field without a fixed point is left to the codec. About 30 ns per plain field.
     """
@@ -274,8 +274,8 @@ def _unset(instance: object, names: Sequence[str], error: AttributeError) -> Non
     raise error
 
 
-def _unset_field(owner: type, name: str) -> UnsetFieldError:
-    return UnsetFieldError(
+def _unset_field(owner: type, name: str) -> DurableValueError:
+    return DurableValueError(
         "the field has no value",
         owner=spell(owner),
         field=name,

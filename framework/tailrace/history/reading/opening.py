@@ -18,7 +18,7 @@ def open_archive(uri: str) -> Archive:
 
 def open_history(log: str | Path | None, archive: str | None = None) -> OneCommitLog:
     """A log together with an archive of it, or one of the two alone. It is only read.
-    Raises OptionError, LogFolderError, LogUnavailableError or MissingExtraError.
+    Raises OptionError, CorruptLogError, ForeignLogError, LogUnavailableError or MissingExtraError.
     """
     if archive is None:
         if log is None:

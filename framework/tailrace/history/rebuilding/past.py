@@ -62,8 +62,8 @@ def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Histo
     If there is an archive, the log may be missing.
 
     Raises:
-        LogFolderError: There is no log, or it is damaged.
-        LogUnavailableError, ArchiveError: There is no archive, or it is damaged.
+        LogUnavailableError, CorruptLogError, ForeignLogError: There is no log, or it is damaged.
+        ArchiveError: There is no archive, or it is damaged.
         UnknownTopicError: The app has never run on this log.
         InputsChangedError: The app ran with another number of partitions.
     """

@@ -23,7 +23,7 @@ from typing import cast
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import AlteredSnapshotError, IncompleteSnapshotError, SnapshotMismatchError
+from tailrace.core.errors import AlteredSnapshotError, SnapshotMismatchError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import is_own
@@ -151,7 +151,7 @@ class _Taking:
             return None
         try:
             parent = self._snapshots.open(known[-1].id)
-        except (AlteredSnapshotError, IncompleteSnapshotError):
+        except AlteredSnapshotError:
             return None  # a full one does not need it
         manifest = parent.manifest
         age_ms = time.time_ns() // 1_000_000 - manifest.created_ms

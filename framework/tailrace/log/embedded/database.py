@@ -42,7 +42,7 @@ from zlib import crc32
 import apsw
 import msgspec
 
-from tailrace.core.errors import CorruptLogError, ForeignLogError, LogMissingError, LogUnavailableError
+from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError
 from tailrace.core.formats import check_format
 from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
@@ -120,8 +120,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
     Raises:
         ForeignLogError: The folder holds something else.
         CorruptLogError: The database is missing, but its WAL is there.
-        LogMissingError: The log does not exist, and ``create`` is false.
-        LogUnavailableError: The log cannot be created.
+        LogUnavailableError: The log does not exist, and ``create`` is false, or it cannot be created.
     """
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) < _OLDEST_SQLITE:
         raise LogUnavailableError(
@@ -132,7 +131,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
         if _is_log(folder):
             return
         if not create:
-            raise LogMissingError(
+            raise LogUnavailableError(
                 f"there is no log in {str(folder)!r}",
                 hint="Correct the path (--log), or create it with `tailrace log create`.",
             )

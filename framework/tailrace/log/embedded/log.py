@@ -38,8 +38,7 @@ class EmbeddedLog:
         ForeignLogError: The folder holds something else; it is not changed.
         FormatError: Another version wrote the log, in another format.
         CorruptLogError: The log is damaged; the message names file and position.
-        LogMissingError: The log does not exist, and ``create`` is false.
-        LogUnavailableError: The log cannot be created or read.
+        LogUnavailableError: The log does not exist, and ``create`` is false, or cannot be created or read.
     """
 
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:

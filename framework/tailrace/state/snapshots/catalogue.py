@@ -30,12 +30,9 @@ import msgspec
 
 from tailrace.core.errors import (
     AlteredSnapshotError,
-    ForeignSnapshotError,
     FormatError,
-    IncompleteSnapshotError,
     OptionError,
-    SnapshotInUseError,
-    SnapshotTakenError,
+    SnapshotError,
     UnknownSnapshotError,
     UsageError,
 )
@@ -105,10 +102,9 @@ class Snapshots:
     def publish(self, manifest: Manifest) -> Manifest:
         """Publish a draft for all readers at once, and return its manifest, sealed.
 
-        Raises IncompleteSnapshotError or AlteredSnapshotError (a file that it names is missing, or has
-        another size), ForeignSnapshotError (it belongs to another app, or does not match its parent),
-        SnapshotTakenError (its id or its savepoint's name exists). Publishing the same manifest again is
-        allowed: a driver may do so after it was killed.
+        Raises AlteredSnapshotError (a file that it names is missing, or has another size) or SnapshotError
+        (it belongs to another app, does not match its parent, or its id or its savepoint's name exists).
+        Publishing the same manifest again is allowed: a driver may do so after it was killed.
         """
         self._must_be_ours(manifest)
         sealed = manifests.sealed(manifest)
@@ -118,7 +114,7 @@ class Snapshots:
         if sealed.name is not None and any(
             each.name == sealed.name and each.id != sealed.id for each in self.list()
         ):
-            raise SnapshotTakenError(
+            raise SnapshotError(
                 f"there is already a savepoint named {sealed.name!r}",
                 snapshot=sealed.id,
                 path=place.shown,
@@ -130,7 +126,7 @@ class Snapshots:
         except FileExistsError:
             if self._read(sealed.id) == sealed:
                 return sealed
-            raise SnapshotTakenError(
+            raise SnapshotError(
                 "another snapshot with this id is already published", snapshot=sealed.id, path=place.shown
             ) from None
         self._place.settle()
@@ -156,8 +152,7 @@ class Snapshots:
         """A snapshot by its id, by a unique prefix of it, by a savepoint's name, or "latest".
 
         All of its files, and those of the snapshots that it builds on, exist and have their size. Reading
-        checks the content. Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError,
-        ForeignSnapshotError, FormatError.
+        checks the content. Raises UnknownSnapshotError, AlteredSnapshotError, SnapshotError, FormatError.
         """
         found = self._read(which) if _NAME.fullmatch(which) else None
         manifest = found or self._named(which)
@@ -170,7 +165,7 @@ class Snapshots:
     def delete(self, id: str, *, dependants: bool = False) -> _Ids:
         """Delete a snapshot, its manifest first, and return the deleted ids.
 
-        Raises UnknownSnapshotError, or SnapshotInUseError if incremental snapshots build on it. With
+        Raises UnknownSnapshotError, or SnapshotError if incremental snapshots build on it. With
         ``dependants`` those are deleted first. Raises AlteredSnapshotError or FormatError if another
         snapshot, which may build on it, cannot be read. After an error nothing has changed.
         """
@@ -303,7 +298,7 @@ class Snapshots:
                 child.id,
                 *(one.manifest.id for one in chain),
             }:
-                raise ForeignSnapshotError(
+                raise SnapshotError(
                     f"it cannot build on {parent.id!r}, which has {parent.partitions} partitions, not "
                     f"{child.partitions}",
                     snapshot=child.id,
@@ -326,7 +321,7 @@ class Snapshots:
         if manifest.name is not None:
             _must_be_a_name(manifest.name, "name")
         if manifest.app != self.app:
-            raise ForeignSnapshotError(
+            raise SnapshotError(
                 f"a snapshot of app {manifest.app!r} cannot be published among those of {self.app!r}",
                 snapshot=manifest.id,
                 path=self._place.shown,
@@ -349,16 +344,16 @@ class Snapshots:
         )
         return UnknownSnapshotError(what, path=self._place.shown, hint=f"{meant} {hint}".lstrip())
 
-    def _needed(self, id: str, child: str) -> SnapshotInUseError:
-        return SnapshotInUseError(
+    def _needed(self, id: str, child: str) -> SnapshotError:
+        return SnapshotError(
             f"the incremental snapshot {child!r} builds on it",
             snapshot=id,
             path=(self._place / id).shown,
             hint="Delete that one first, or delete all that build on it, too (--dependants).",
         )
 
-    def _orphan(self, id: str, parent: str | None) -> IncompleteSnapshotError:
-        return IncompleteSnapshotError(
+    def _orphan(self, id: str, parent: str | None) -> AlteredSnapshotError:
+        return AlteredSnapshotError(
             f"the snapshot {parent!r}, which it builds on, is missing",
             snapshot=id,
             path=(self._place / id).shown,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from tailrace.core.errors import AlteredSnapshotError, ForeignSnapshotError, IncompleteSnapshotError
+from tailrace.core.errors import AlteredSnapshotError, SnapshotError
 from tailrace.core.records import InputRecord
 from tailrace.state.snapshots import tables
 from tailrace.state.snapshots.arrow import dataset, pa, parquet
@@ -84,8 +84,8 @@ class Snapshot:
     def rows(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
         """The state rows of a task and their values, ascending by bytes.
 
-        Raises AlteredSnapshotError, IncompleteSnapshotError or SnapshotUnavailableError before the first row
-        that is not sure, and KeyError for a partition that the app has not.
+        Raises AlteredSnapshotError or SnapshotUnavailableError before the first row that is not sure, and
+        KeyError for a partition that the app has not.
         """
         for keys, values in self.chunks(partition):
             yield from zip(keys, values, strict=True)
@@ -232,16 +232,16 @@ class Snapshot:
                             level, msgspec.structs.replace(task, files=(file,)), file.table
                         ):
                             pass
-                    except (AlteredSnapshotError, IncompleteSnapshotError) as error:
+                    except AlteredSnapshotError as error:
                         problems.append(Problem(level.manifest.id, file.name, error.what))
         return problems
 
 
 def linked(chain: Sequence[Level], app: str) -> Snapshot:
-    """The snapshot at the end of a chain, if its members fit together. Raises ForeignSnapshotError."""
+    """The snapshot at the end of a chain, if its members fit together. Raises SnapshotError."""
     for level in chain:
         if level.manifest.app != app:
-            raise ForeignSnapshotError(
+            raise SnapshotError(
                 f"the snapshot is of app {level.manifest.app!r}, not of app {app!r}",
                 snapshot=level.manifest.id,
                 path=level.place.shown,
@@ -328,8 +328,8 @@ def _proven(level: Level, file: FileInfo) -> Generator[Any]:
         yield stream
 
 
-def _missing(level: Level, file: FileInfo) -> IncompleteSnapshotError:
-    return IncompleteSnapshotError(
+def _missing(level: Level, file: FileInfo) -> AlteredSnapshotError:
+    return AlteredSnapshotError(
         f"the file {file.name} is missing",
         snapshot=level.manifest.id,
         path=level.place.shown,
