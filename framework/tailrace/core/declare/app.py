@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
@@ -37,6 +37,14 @@ Function = Callable[[E, Context[K]], None]
 """A stateless handler of events of type E."""
 Emits = Sequence[Declared]
 """Targets that the code of a handler hides: topics, streams, and actors or their stable names."""
+
+
+class ProcessOptions(TypedDict, total=False):
+    """The options of ``App.process``."""
+
+    name: str | None
+    emits: Emits | None
+    order: Order | None
 
 
 class App(Tables):
@@ -292,36 +300,15 @@ class App(Tables):
 
     @overload
     def process(
-        self,
-        a: Edge[E, K],
-        /,
-        *,
-        name: str | None = None,
-        emits: Emits | None = None,
-        order: Order | None = None,
+        self, a: Edge[E, K], /, **options: Unpack[ProcessOptions]
     ) -> Callable[[Function[E, K]], Function[E, K]]: ...
     @overload
     def process(
-        self,
-        a: Edge[E, K],
-        b: Edge[E2, K],
-        /,
-        *,
-        name: str | None = None,
-        emits: Emits | None = None,
-        order: Order | None = None,
+        self, a: Edge[E, K], b: Edge[E2, K], /, **options: Unpack[ProcessOptions]
     ) -> Callable[[Function[E | E2, K]], Function[E | E2, K]]: ...
     @overload
     def process(
-        self,
-        a: Edge[E, K],
-        b: Edge[E2, K],
-        c: Edge[E3, K],
-        /,
-        *,
-        name: str | None = None,
-        emits: Emits | None = None,
-        order: Order | None = None,
+        self, a: Edge[E, K], b: Edge[E2, K], c: Edge[E3, K], /, **options: Unpack[ProcessOptions]
     ) -> Callable[[Function[E | E2 | E3, K]], Function[E | E2 | E3, K]]: ...
     @overload
     def process(
@@ -332,9 +319,7 @@ class App(Tables):
         d: Edge[E4, K],
         /,
         *more: Edge[E4, K],
-        name: str | None = None,
-        emits: Emits | None = None,
-        order: Order | None = None,
+        **options: Unpack[ProcessOptions],
     ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
     def process(
         self, *edges: Any, name: str | None = None, emits: Emits | None = None, order: Order | None = None

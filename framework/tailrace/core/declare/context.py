@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.context_timers import ContextTimers
-from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit, Instances
+from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
@@ -373,7 +373,7 @@ class Context(ContextTimers, Generic[K]):
             f"{''.join(f', {one}' for one in sorted(found))}.",
         )
 
-    def _own(self, action: str) -> Instances:
+    def _own(self, action: str) -> Any:
         table = self._unit.table
         if table is None:
             raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit, Instances
+from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_ms
@@ -170,7 +170,6 @@ class ContextTimers:
 
     def _timer_id(self, domain: int, name: str) -> tuple[int, bytes]:
         table = self._unit.table
-        assert table is not None
         ids = table.timer_ids[domain]
         known = ids.get(name)
         if known is None:
@@ -184,9 +183,7 @@ class ContextTimers:
 
     def _encoded(self, domain: int, name: str, payload: Any) -> bytes | None:
         """The payload of a timer, checked against the type that its handler declares."""
-        table = self._unit.table
-        assert table is not None
-        codec = route_of(table.plan, domain, name).payload
+        codec = route_of(self._unit.table.plan, domain, name).payload
         if codec is None and payload is None:
             return None
         cause: Exception | None = None
@@ -205,9 +202,7 @@ class ContextTimers:
         ) from cause
 
     def _handled(self, domain: int, name: str) -> None:
-        table = self._unit.table
-        assert table is not None
-        plan = table.plan
+        plan = self._unit.table.plan
         handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
         family = name.partition(":")[0]
         if family not in handlers:
@@ -221,7 +216,7 @@ class ContextTimers:
                 ),
             )
 
-    def _own(self, action: str) -> Instances:
+    def _own(self, action: str) -> Any:
         raise NotImplementedError
 
     def _place(self) -> str:

@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, Route
+from tailrace.core.declare.plan import Route
 from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.records import RawOutput
@@ -31,49 +30,8 @@ MASK = (1 << 64) - 1
 SPREAD = 0x9E3779B97F4A7C15  # odd, so that causes that differ give seeds that differ
 
 
-class Instances(Protocol):
-    """What a context needs of its actor's instances; the engine's ``Table`` implements it."""
-
-    @property
-    def plan(self) -> ActorPlan:
-        """The actor."""
-        ...
-
-    @property
-    def timer_ids(self) -> tuple[dict[str, tuple[int, bytes]], dict[str, tuple[int, bytes]]]:
-        """By time domain: the names that handlers have given, with the timers. A cache."""
-        ...
-
-    def parts(self, instance: Any, /) -> Any:
-        """The collections and timers of an instance."""
-
-    def move_timer(self, parts: Any, timer: tuple[int, bytes], to: rows.Timer | None, /) -> None:
-        """Set a timer, move it, or cancel it."""
-
-    def clear(self, instance: Any, /) -> None:
-        """Delete all state of a key."""
-
-
 class CurrentUnit:
     """The registers of the current unit. See the head of this file."""
-
-    __slots__ = (
-        "chained",
-        "count_dropped",
-        "depth",
-        "draws",
-        "fired",
-        "input",
-        "instance",
-        "origin",
-        "outputs",
-        "random",
-        "route",
-        "salt",
-        "table",
-        "taken",
-        "watermark",
-    )
 
     def __init__(self) -> None:
         self.outputs: list[RawOutput] = []
@@ -81,7 +39,8 @@ class CurrentUnit:
         """Stream, event, event time."""
         self.route: Route | None = None
         """The running handler; None between two handlers."""
-        self.table: Instances | None = None
+        self.table: Any = None
+        """The ``engine.actor_table.Table`` of the running handler's actor."""
         self.instance: Any = None
         self.input = -1
         self.salt = self.origin = self.draws = self.taken = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, overload
+from typing import Any, ClassVar, Final, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
@@ -32,17 +32,15 @@ _TUPLE: Final[type[Any]] = tuple
 _DOMAINS = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FieldSpec:
     """The arguments of ``field()``."""
 
-    __slots__ = ("default", "default_factory", "name", "ttl", "ttl_time")
-
-    def __init__(self, default: Any, default_factory: Any, name: str | None, ttl: Any, ttl_time: str) -> None:
-        self.default = default
-        self.default_factory = default_factory
-        self.name = name
-        self.ttl = ttl
-        self.ttl_time = ttl_time
+    default: Any = _NOTHING
+    default_factory: Any = _NOTHING
+    name: str | None = None
+    ttl: Any = None
+    ttl_time: str = "event"
 
     def __repr__(self) -> str:
         return "tr.field(...)"
@@ -53,34 +51,24 @@ class FieldSpec:
         return self.default is not _NOTHING or self.default_factory is not _NOTHING
 
 
+class FieldOptions(TypedDict, total=False):
+    """The options of ``field()`` beside the default."""
+
+    name: str | None
+    ttl: Any
+    ttl_time: Literal["event", "processing"]
+
+
+@overload
+def field(*, default: T, **options: Unpack[FieldOptions]) -> T: ...
 @overload
 def field(
-    *,
-    default: T,
-    name: str | None = None,
-    ttl: Any = None,
-    ttl_time: Literal["event", "processing"] = "event",
-) -> T: ...
-@overload
-def field(
-    *,
-    default_factory: type[dict[Any, Any]] | type[list[Any]],
-    name: str | None = None,
-    ttl: Any = None,
-    ttl_time: Literal["event", "processing"] = "event",
+    *, default_factory: type[dict[Any, Any]] | type[list[Any]], **options: Unpack[FieldOptions]
 ) -> Any: ...
 @overload
-def field(
-    *,
-    default_factory: Callable[[], T],
-    name: str | None = None,
-    ttl: Any = None,
-    ttl_time: Literal["event", "processing"] = "event",
-) -> T: ...
+def field(*, default_factory: Callable[[], T], **options: Unpack[FieldOptions]) -> T: ...
 @overload
-def field(
-    *, name: str | None = None, ttl: Any = None, ttl_time: Literal["event", "processing"] = "event"
-) -> Any: ...
+def field(**options: Unpack[FieldOptions]) -> Any: ...
 def field(
     *,
     default: Any = _NOTHING,
@@ -195,7 +183,7 @@ def declare(
             f"{where}: names that begin with '_tr_' or '__' are reserved for the framework",
             hint="Rename the field.",
         )
-    spec = default if isinstance(default, FieldSpec) else FieldSpec(_NOTHING, _NOTHING, None, None, "event")
+    spec = default if isinstance(default, FieldSpec) else FieldSpec()
     has_default = spec.has_default if isinstance(default, FieldSpec) else has_default
     if kind != "value" and has_default:
         shape = "MapState" if kind == "map" else "ListState"
@@ -273,15 +261,13 @@ def _is_mutable(default: Any) -> bool:
     return isinstance(default, MUTABLE)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CollectionAttribute:
     """The class attribute of a ``MapState`` or ``ListState`` field: finds the entries of an instance."""
 
-    __slots__ = ("_index", "_kind", "_where")
-
-    def __init__(self, where: str, kind: Kind, index: int) -> None:
-        self._where = where
-        self._kind = kind
-        self._index = index
+    _where: str
+    _kind: Kind
+    _index: int
 
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
         if instance is None:

@@ -127,21 +127,6 @@ class Topic(Edge[E, K]):
     record's value, ``encode_key`` gives the record's key. ``key_of`` is None for a topic without a key.
     """
 
-    __slots__ = (
-        "codec",
-        "decode",
-        "encode",
-        "encode_emitted",
-        "encode_key",
-        "immutable",
-        "key_codec",
-        "key_of",
-        "partitions",
-        "settings",
-        "text_of",
-        "time_of",
-    )
-
     def __init__(
         self,
         app: str,
@@ -211,7 +196,6 @@ class Table(Topic[E, K]):
     they are set, ``@tr.on_delete`` the deletions.
     """
 
-    __slots__ = ()
     is_table = True
 
 

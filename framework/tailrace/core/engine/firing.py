@@ -44,18 +44,6 @@ class Due:
 class Firing:
     """Fires a task's timers. ``events``, ``processing``: queues by actor; ``budget``: how many may fire."""
 
-    __slots__ = (
-        "_found",
-        "budget",
-        "draining",
-        "events",
-        "marks",
-        "processing",
-        "rises",
-        "stop_after",
-        "units",
-    )
-
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:

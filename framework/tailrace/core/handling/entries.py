@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from operator import is_
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sortedcontainers import SortedSet
@@ -82,19 +82,11 @@ class MapPlan(CollectionPlan):
     key_codec: MapKeyCodec
 
 
-class Owner(Protocol):
-    """What entries need of the instance that they belong to; the engine's ``Parts`` implements it."""
-
-    key: Any
-    key_bytes: bytes
-    prefix: bytes
-    fresh: bool
-    table: Any
-    """The engine's table of the actor, with its ``plan``, the ``state`` and the task's ``cells``."""
-
-
 class Entries:
-    """The entries of one collection of one key, by their names: what follows its prefix in a row's name."""
+    """The entries of one collection of one key, by their names: what follows its prefix in a row's name.
+
+    ``parts`` is the instance's ``engine.instance_extras.Parts``.
+    """
 
     __slots__ = (
         "_as_sealed",
@@ -112,7 +104,7 @@ class Entries:
 
     plan: Any
 
-    def __init__(self, parts: Owner, plan: CollectionPlan, kind: bytes) -> None:
+    def __init__(self, parts: Any, plan: CollectionPlan, kind: bytes) -> None:
         self._parts = parts
         self.plan = plan
         self._prefix = parts.prefix + kind + plan.name.encode() + b"\0"
