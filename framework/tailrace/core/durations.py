@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import DefinitionError, UsageError
 
 INSTANT_LIMIT_MS: Final = 1 << 61
 """An instant is less than this many milliseconds from 1970, on either side."""
@@ -68,6 +68,20 @@ def duration(value: str | int | timedelta) -> int:
             f"the duration {value!r:.60} is longer than 100000d, the longest there is (about 270 years)",
             hint="Give a shorter one, and check its unit: an int is milliseconds.",
         )
+    return milliseconds
+
+
+def declared_duration(where: str, option: str, value: Any, zero: str = "") -> int:
+    """An option that is a duration, in milliseconds. ``zero``: it may not be zero, and what to do instead.
+
+    Raises DefinitionError, for ``where`` the option was given.
+    """
+    try:
+        milliseconds = duration(value)
+    except UsageError as error:
+        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
+    if milliseconds == 0 and zero:
+        raise DefinitionError(f"{where} has {option}={value!r}, which is zero", hint=zero)
     return milliseconds
 
 

@@ -27,6 +27,7 @@ import msgspec
 from tailrace.core.errors import DefinitionError
 from tailrace.library.operators import unchanging
 from tailrace.library.sketches import Distinct, Quantiles, place
+from tailrace.library.windows import at_least_one
 
 E = TypeVar("E")
 A = TypeVar("A")
@@ -328,8 +329,8 @@ def top(
 
     All names of a window are kept, at most ``limit`` of them, and each event costs a look at all.
     """
-    _at_least_one("top", "n", n)
-    _at_least_one("top", "limit", limit)
+    at_least_one("agg.top", "n", n)
+    at_least_one("agg.top", "limit", limit)
 
     def add(acc: tuple[Any, ...], event: E, _: int) -> tuple[Any, ...]:
         name, at = by(event), 0
@@ -366,7 +367,7 @@ def distinct(
         sketch = Distinct(of, _fraction("distinct", "error", error, 0.002, 0.13))
         spec = f"distinct {sketch.bits} bits"
         return _Made(spec, lambda _: (bytes, int), b"", sketch.add, sketch.merge, sketch.result)
-    _at_least_one("distinct", "limit", limit)
+    at_least_one("agg.distinct", "limit", limit)
 
     def held(acc: bytes) -> bytes:
         if len(acc) > 16 * limit:
@@ -394,7 +395,7 @@ def quantiles(
     Each is within a relative ``error`` of the value of its rank, the smallest that is not less than this part of all. 12 bytes are kept
     for each bin that is not empty: 50 bins per power of two for 0.01, at most ``limit`` in a window.
     """
-    _at_least_one("quantiles", "limit", limit)
+    at_least_one("agg.quantiles", "limit", limit)
     for one in at:
         _fraction("quantiles", "at", one, 0, 1)
 
@@ -420,7 +421,7 @@ def _fraction(what: str, name: str, number: Any, least: float, most: float) -> f
 
 def collect(event: type[E], *, limit: int = 1_000) -> Aggregate[E, Any, tuple[E, ...]]:
     """All events of this type, in the order of event time; at most ``limit`` in a window."""
-    _at_least_one("collect", "limit", limit)
+    at_least_one("agg.collect", "limit", limit)
 
     def merge(a: tuple[E, ...], b: tuple[E, ...]) -> tuple[E, ...]:
         return _limited("collect", (*a, *b), limit)
@@ -438,11 +439,6 @@ def _limited(what: str, acc: tuple[B, ...], limit: int) -> tuple[B, ...]:
     if len(acc) > limit:
         raise LimitError(f"agg.{what} has more than {limit:,} entries in one window: raise limit=")
     return acc
-
-
-def _at_least_one(what: str, name: str, number: int) -> None:
-    if type(number) is not int or number < 1:
-        raise DefinitionError(f"agg.{what} has {name}={number!r}", hint="Give a whole number of 1 or more.")
 
 
 # --- your own, and several ---

@@ -13,10 +13,9 @@ from typing import Any
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
-from tailrace.core.durations import spelled
-from tailrace.core.errors import DefinitionError
+from tailrace.core.durations import declared_duration, spelled
 from tailrace.library.operators import add_operator, handler, opened, result_stream
-from tailrace.library.pairs import Duration, Inputs, Late, Pair, counts_of, fields_of, pair_type, span_ms
+from tailrace.library.pairs import Duration, Inputs, Late, Pair, counts_of, fields_of, pair_type
 from tailrace.library.sides import Side
 
 ANSWER, EXPIRE = "answer", "expire"
@@ -26,12 +25,10 @@ def add_asof(
     app: App, name: str, left: Edge[Any, Any], right: Edge[Any, Any], keep: Duration | None, late: Late
 ) -> Stream[Any, Any]:
     """Add the operator of ``App.asof``; see there."""
-    keep_ms = None if keep is None else span_ms(name, "keep", keep)
-    if keep_ms == 0:
-        raise DefinitionError(
-            f"the operator {name!r} has keep={keep!r}, which is zero",
-            hint='Say how long a version is valid at most ("1d"), or None: until the next one.',
-        )
+    keep_ms = None
+    if keep is not None:
+        instead = 'Say how long a version is valid at most ("1d"), or None: until the next one.'
+        keep_ms = declared_duration(f"the operator {name!r}", "keep", keep, instead)
     inputs = Inputs(app, name, (left, right), late)
     held = None if inputs.is_before(1, 0) else Side("held", inputs.types[0], marked=True)
     stream = result_stream(app, name, pair_type(inputs.types, "left"), left, right)

@@ -14,10 +14,10 @@ import msgspec
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
-from tailrace.core.durations import spelled
+from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.library.operators import add_operator, handler, opened, result_stream
-from tailrace.library.pairs import Duration, Inputs, Late, span_ms
+from tailrace.library.pairs import Duration, Inputs, Late
 
 P = TypeVar("P")
 TIMER = "over"
@@ -45,7 +45,7 @@ def add_gather(
     app: App, name: str, edges: tuple[Edge[Any, Any], ...], within: Duration, late: Late
 ) -> Stream[Any, Any]:
     """Add the operator of ``App.gather``; see there."""
-    within_ms = span_ms(name, "within", within)
+    within_ms = declared_duration(f"the operator {name!r}", "within", within)
     if len(edges) < 2 or within_ms == 0:
         raise DefinitionError(
             f"the operator {name!r} gathers {len(edges)} inputs within {within!r}",

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
-from tailrace.core.durations import spelled
+from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.library.operators import add_operator, handler, opened, result_stream, timer
 from tailrace.library.pairs import (
@@ -81,10 +81,10 @@ def add_join(
 
 def _bounds(name: str, within: Within) -> tuple[int, int]:
     if isinstance(within, tuple):
-        spans = [span_ms(name, "within", one, is_signed=True) for one in within]
+        spans = [span_ms(f"the operator {name!r}", one) for one in within]
         if len(spans) == 2 and spans[0] <= spans[1]:
             return spans[0], spans[1]
-    elif (last_ms := span_ms(name, "within", within)) > 0:
+    elif (last_ms := declared_duration(f"the operator {name!r}", "within", within)) > 0:
         return -last_ms, last_ms
     raise DefinitionError(
         f"the operator {name!r} has within={within!r}",

@@ -10,8 +10,8 @@ import msgspec
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.topic import Edge, Topic
-from tailrace.core.durations import duration
-from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.durations import declared_duration
+from tailrace.core.errors import DefinitionError
 from tailrace.library.operators import key_type_of, unchanging
 from tailrace.library.sides import Side
 from tailrace.library.windowed import operators, refuse_revised, refuse_taken_late, type_of
@@ -155,17 +155,11 @@ def pair_type(types: Sequence[Any], how: str) -> Any:
     return pair[left, right]
 
 
-def span_ms(where: str, name: str, value: Any, *, is_signed: bool = False) -> int:
-    """A duration in milliseconds; with ``is_signed`` it may begin with a minus. Raises DefinitionError."""
-    try:
-        if is_signed and isinstance(value, str) and value.startswith("-"):
-            return -duration(value[1:])
-        if is_signed and (
-            (isinstance(value, int) and value < 0) or (isinstance(value, timedelta) and value < timedelta())
-        ):
-            return -duration(-value)
-        return duration(value)
-    except UsageError as error:
-        raise DefinitionError(
-            f"the operator {where!r} has a wrong {name}: {error.what}", hint=error.hint
-        ) from None
+def span_ms(where: str, value: Any) -> int:
+    """A bound of ``within`` in milliseconds: a duration, which may begin with a minus. Raises DefinitionError."""
+    sign = 1
+    if isinstance(value, str) and value.startswith("-"):
+        sign, value = -1, value[1:]
+    elif isinstance(value, int | timedelta) and value < type(value)():
+        sign, value = -1, -value
+    return sign * declared_duration(where, "within", value)

@@ -34,8 +34,8 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import value_reader
-from tailrace.core.durations import duration, spelled
-from tailrace.core.errors import DefinitionError, DurableValueError, UsageError
+from tailrace.core.durations import declared_duration, spelled
+from tailrace.core.errors import DefinitionError, DurableValueError
 from tailrace.core.handling.collections import MapState
 from tailrace.core.values.key_paths import key_type_of
 from tailrace.core.values.map_keys import map_key_codec_for
@@ -45,7 +45,7 @@ from tailrace.library.agg import plus, rounded
 from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
 from tailrace.library.windowed import pass_on
-from tailrace.library.windows import Tumbling
+from tailrace.library.windows import Tumbling, at_least_one
 
 K = TypeVar("K")
 IN_FIELD: Final = 32
@@ -77,8 +77,8 @@ def add_dedupe(
         raise DefinitionError(
             error.what, hint=f'{error.hint} The default is by="id".' if by == "id" else error.hint
         ) from None
-    within_ms = milliseconds(where, "within", within)
-    lateness_ms = milliseconds(where, "lateness", lateness, zero=True)
+    within_ms = declared_duration(where, "within", within, "Give a longer one.")
+    lateness_ms = declared_duration(where, "lateness", lateness)
     hold_ms, leave_out = within_ms + lateness_ms, late_events(where, edge, late)
 
     def take(actor: Any, event: Any, ctx: Any) -> None:
@@ -186,7 +186,7 @@ def add_limit(
     out = result_stream(app, name, edge.type, edge)
     pass_on(app, name, edge)
     at_least_one(where, "n", n)
-    windows = Tumbling(milliseconds(where, "per", per))
+    windows = Tumbling(declared_duration(where, "per", per, "Give a longer one."))
     too_many = writer(where, edge, "rest", rest, lambda ctx: ctx.metrics.count(f"{name}.limited"))
 
     def nothing(*_: Any) -> None: ...
@@ -280,23 +280,6 @@ def add_top(
 
 
 # --- what an operator is given ---
-
-
-def at_least_one(where: str, option: str, number: Any) -> None:
-    """Refuse a number of events or names that is none."""
-    if type(number) is not int or number < 1:
-        raise DefinitionError(f"{where} has {option}={number!r}", hint="Give a whole number of 1 or more.")
-
-
-def milliseconds(where: str, option: str, value: Any, *, zero: bool = False) -> int:
-    """A duration among the options of an operator. DefinitionError if it is none, or zero where that means nothing."""
-    try:
-        found_ms = duration(value)
-    except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
-    if found_ms == 0 and not zero:
-        raise DefinitionError(f"{where} has {option}={value!r}, which is zero", hint="Give a longer one.")
-    return found_ms
 
 
 def writer(

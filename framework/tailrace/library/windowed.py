@@ -14,8 +14,8 @@ from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Topic
-from tailrace.core.durations import duration, spelled
-from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.durations import declared_duration, spelled
+from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.collections import MapState
 from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
@@ -274,7 +274,10 @@ def rules_of(
             + (", or ordered = True." if isinstance(windows, Sessions) else "."),
         )
     early: Any = options.get("early", 0)
-    clock_ms, lateness_ms = _ms(where, options, "early_clock"), _ms(where, options, "lateness")
+    clock_ms, lateness_ms = (
+        declared_duration(where, name, options[name], "Leave it out.") if name in options else 0
+        for name in ("early_clock", "lateness")
+    )
     fill: Any = options.get("fill_windows", 24 if "fill" in options else 0)
     if "early" in options and (type(early) is not int or early < 1):
         hint = "Give a number of events, or a time of the clock: early_clock=."
@@ -311,18 +314,6 @@ def rules_of(
         fill_windows=fill,
         fill=options.get("fill"),
     )
-
-
-def _ms(where: str, options: Mapping[str, Any], name: str) -> int:
-    if name not in options:
-        return 0
-    try:
-        found_ms = duration(options[name])
-    except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong {name}: {error.what}", hint=error.hint) from None
-    if found_ms == 0:
-        raise DefinitionError(f"{where} has {name}={options[name]!r}, which is zero", hint="Leave it out.")
-    return found_ms
 
 
 def _check_input(

@@ -23,8 +23,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from tailrace.core.durations import duration, spelled, to_datetime
-from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.durations import declared_duration, spelled, to_datetime
+from tailrace.core.errors import DefinitionError
 
 MOST_SLICES: Final = 2_000
 """Slices of a sliding window: each result merges as many accumulators."""
@@ -232,16 +232,19 @@ def count(events: int) -> Count:
     Raises:
         DefinitionError: It is not a whole number of 1 or more.
     """
-    if type(events) is not int or events < 1:
-        raise DefinitionError(
-            f"windows.count has {events!r} events", hint="Give a whole number of 1 or more."
-        )
+    at_least_one("windows.count", "events", events)
     return Count(events)
 
 
 def global_() -> Count:
     """All events of a key in one window, which never ends: ``early=`` says when there are results."""
     return Count(None)
+
+
+def at_least_one(where: str, option: str, number: Any) -> None:
+    """Raise DefinitionError for a number of events, names or entries that is none."""
+    if type(number) is not int or number < 1:
+        raise DefinitionError(f"{where} has {option}={number!r}", hint="Give a whole number of 1 or more.")
 
 
 def _calendar(unit: Literal["daily", "weekly", "monthly"], zone: str) -> Calendar:
@@ -257,17 +260,7 @@ def _calendar(unit: Literal["daily", "weekly", "monthly"], zone: str) -> Calenda
 
 
 def _positive(windows: str, name: str, value: Any) -> int:
-    try:
-        found_ms = duration(value)
-    except UsageError as error:
-        raise DefinitionError(
-            f"windows.{windows} has a wrong {name}: {error.what}", hint=error.hint
-        ) from None
-    if found_ms == 0:
-        raise DefinitionError(
-            f"windows.{windows} has {name}={value!r}, which is zero", hint="Give a longer one."
-        )
-    return found_ms
+    return declared_duration(f"windows.{windows}", name, value, "Give a longer one.")
 
 
 def _offset(windows: str, offset: Any, below_ms: int, what: str) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope
-from tailrace.core.durations import duration
+from tailrace.core.durations import declared_duration
 from tailrace.core.errors import DefinitionError, DurableTypeError, UsageError
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.suggestions import did_you_mean
@@ -198,7 +198,9 @@ def declare(
             f"{where} has name={name!r}, which is not a valid name",
             hint="Give it another name=: not empty, without a null character, and not beginning with '_tr_'.",
         )
-    ttl_ms = _ttl(where, spec.ttl)
+    ttl_ms = None
+    if spec.ttl is not None:
+        ttl_ms = declared_duration(where, "ttl", spec.ttl, "Give a longer ttl, or leave it out.")
     if spec.ttl_time not in _DOMAINS:
         raise DefinitionError(
             f"{where} has ttl_time={spec.ttl_time!r}",
@@ -216,18 +218,6 @@ def declare(
         )
     required = kind == "value" and not has_default
     return Field(owner, attr, name, kind, annotation, required, ttl_ms, _DOMAINS[spec.ttl_time], scope, body)
-
-
-def _ttl(where: str, ttl: Any) -> int | None:
-    if ttl is None:
-        return None
-    try:
-        ttl_ms = duration(ttl)
-    except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong ttl: {error.what}", hint=error.hint) from None
-    if ttl_ms == 0:
-        raise DefinitionError(f"{where} has a ttl of zero", hint="Give a longer ttl, or leave it out.")
-    return ttl_ms
 
 
 def struct_default(where: str, default: Any) -> Any:

@@ -21,7 +21,7 @@ from tailrace.core.declare.topic import (
     TopicOptions,
     WatermarkKind,
 )
-from tailrace.core.durations import duration, to_ms
+from tailrace.core.durations import declared_duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import kind_of
@@ -238,16 +238,16 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         key=key,
         event_time=event_time,
         time_kind=time_kind,
-        out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
+        out_of_order_ms=declared_duration(where, "out_of_order", options.get("out_of_order", 0)),
         watermark=_WATERMARKS[one_of(where, "watermark", options.get("watermark", True), tuple(_WATERMARKS))],
         follows="watermark" not in options and not broadcast,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_is_declared="late" in options,
         late_topic=late_topic,
-        idle_after_ms=_duration(
+        idle_after_ms=declared_duration(
             where, "idle_after", options.get("idle_after", 0 if broadcast else IDLE_AFTER)
         ),
-        ahead_of_clock_ms=None if ahead is None else _duration(where, "ahead_of_clock", ahead),
+        ahead_of_clock_ms=None if ahead is None else declared_duration(where, "ahead_of_clock", ahead),
         on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         broadcast=broadcast,
@@ -264,13 +264,6 @@ def one_of(where: str, option: str, value: Any, allowed: tuple[Any, ...], more: 
         hint = f"Write one of {', '.join(map(repr, allowed))}{more}."
         raise DefinitionError(f"{where} has {option}={value!r}", hint=did_you_mean(value, names, hint))
     return value
-
-
-def _duration(where: str, option: str, value: Any) -> int:
-    try:
-        return duration(value)
-    except UsageError as error:
-        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
 
 
 def _time_range(where: str, value: Any) -> tuple[int, int]:
