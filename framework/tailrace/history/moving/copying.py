@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
@@ -81,8 +82,7 @@ class TopicCopy:
         positions = self._positions
         ends = dict(_places(self._source.ends(self._counts).offsets))
         left: list[TopicPartition] = [place for place in ends if positions[place] < ends[place]]
-        reader = self._source.reader({place: positions[place] for place in left})
-        try:
+        with closing(self._source.reader({place: positions[place] for place in left})) as reader:
             while left:
                 stretches = self._read(reader, left, ends)
                 if not stretches:
@@ -94,8 +94,6 @@ class TopicCopy:
                 if self._tell is not None:
                     copied = sum(self._counts.values())
                     self._tell(CopyStatus(sum(positions.values()), sum(ends.values()), copied))
-        finally:
-            reader.close()
 
     def report(self) -> list[Copied]:
         """What was copied so far."""
@@ -167,8 +165,7 @@ def copy_state(
 def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Mapping[str, int]) -> None:
     """Write the rows and the cut of a task in one commit."""
     topic, now_ms, some = plan.changelog_topic, time.time_ns() // 1_000_000, iter(state.rows.items())
-    writer = target.writer(transactional_id(plan.app, number))
-    try:
+    with closing(target.writer(transactional_id(plan.app, number))) as writer:
         while batch := list(islice(some, _ROWS_AT_ONCE)):
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
         assert state.cut is not None
@@ -177,8 +174,6 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
         headers += cut_header(ROWS, Contents().applied(state.rows))
         writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
-    finally:
-        writer.close()
 
 
 def _digest(state: Folded) -> bytes:

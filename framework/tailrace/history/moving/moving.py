@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
@@ -129,16 +129,13 @@ class Moving:
         names = self._topics()
         self.check_target(names)
         note_move(self._target, self._apps, move_of("arriving", self._source))
-        placer = self._target.placer(moves_of(self._apps[0]))
-        try:
+        with closing(self._target.placer(moves_of(self._apps[0]))) as placer:
             copy = TopicCopy(self._source, self._target, placer, names, self._tell)
             copy.catch_up()
             self._leave()
             copy.catch_up()
             rows = self._copy_state(placer)
             self._publish(names, placer)
-        finally:
-            placer.close()
         self._commit_positions()
         self._note_handed_over()
         self._compare_ends(names)
@@ -249,11 +246,8 @@ class Moving:
                 TopicPartition(one.name, number) for one in plan.inputs for number in range(plan.partitions)
             ]
             for group in (plan.app, begun_group(plan.app)):
-                writer = self._target.writer(moves_of(plan.app))
-                try:
+                with closing(self._target.writer(moves_of(plan.app))) as writer:
                     writer.commit(self._source.committed_offsets(group, places), group)
-                finally:
-                    writer.close()
 
     def _note_handed_over(self) -> None:
         """On the target, rows stand for the same records: they have the same offsets there."""

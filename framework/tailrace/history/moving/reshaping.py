@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from heapq import merge
@@ -192,8 +193,7 @@ class _Reshaping:
         ends = {name: [*at] for name, at in source.ends(noted).offsets.items()}
         begun = handed_over(source, names, names)
         found: dict[str, tuple[Copied, list[int]]] = {}
-        placer = self._target.placer(moves_of(plan.app))
-        try:
+        with closing(self._target.placer(moves_of(plan.app))) as placer:
             for name in names:
                 has_own = len(ends[name]) != plan.partitions  # an output with a number of its own keeps it
                 create_topic(source, self._target, name, None if has_own else self._after.partitions)
@@ -201,8 +201,6 @@ class _Reshaping:
                 starts = [max(begun.get(place, 0), source.start_offset(*place)) for place in places]
                 copy = Spread(plan, source, self._target, placer, name)
                 found[name] = self._spread(copy, name, starts, ends[name])
-        finally:
-            placer.close()
         now = source.ends(noted).offsets
         if any([*now[name]] != ends[name] for name in noted):
             raise AppMovedError(

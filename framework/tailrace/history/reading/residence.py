@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Literal
 
 import msgspec
@@ -63,13 +64,10 @@ def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
     for app in apps:
         log.create_topic(moves_of(app), TopicSettings(1))
     now_ms = time.time_ns() // 1_000_000
-    writer = log.writer(moves_of(apps[0]))
-    try:
+    with closing(log.writer(moves_of(apps[0]))) as writer:
         value = msgspec.json.encode(move)
         writer.append([Output(moves_of(app), None, value, now_ms) for app in apps], 0)
         writer.commit()
-    finally:
-        writer.close()
 
 
 def check_lives_here(log: Log, app: str) -> None:

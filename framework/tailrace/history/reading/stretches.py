@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import chain
 from typing import TypeAlias
 
@@ -157,8 +158,7 @@ def _batches(
 ) -> Iterator[list[InputRecord]]:
     if position >= stop:
         return
-    reader = log.reader({place: position})
-    try:
+    with closing(log.reader({place: position})) as reader:
         while position < stop:
             fetch = reader.fetch(*place, min(at_once, stop - position))
             records = fetch.records
@@ -174,8 +174,6 @@ def _batches(
                 if fetch.idle or not patience_s or not reader.wait(patience_s):
                     raise _ends_before(place, position, stop)
             position = fetch.next_offset
-    finally:
-        reader.close()
 
 
 def _ends_before(place: TopicPartition, position: int, stop: int) -> OffsetGoneError:

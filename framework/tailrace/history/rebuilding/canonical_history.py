@@ -15,6 +15,7 @@ inputs, these count::
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
@@ -110,8 +111,7 @@ def _published(
 ) -> Iterator[tuple[str, list[tuple[int, int | None]]]]:
     """By source, the published watermarks of its writers, by position. None: they hold no reader back."""
     log, plan = past.log, past.plan
-    reader = log.reader({})
-    try:
+    with closing(log.reader({})) as reader:
         upstream = Upstream(plan, number, log, reader)
         for index, sources in upstream.inputs.items():
             name = plan.inputs[index].name
@@ -138,8 +138,6 @@ def _published(
                     break
             for source, marks in found.items():
                 yield plan.sources[source], marks
-    finally:
-        reader.close()
 
 
 def _marks_at(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]]:

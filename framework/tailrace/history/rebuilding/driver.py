@@ -68,11 +68,8 @@ def rebuild(
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         WorkerLostError: A process has ended; run it again.
     """
-    engine = engine or LocalEngine()
-    try:
+    with closing(engine or LocalEngine()) as engine:
         return _Rebuild(request, engine, on_progress).run(restart=restart)
-    finally:
-        engine.close()
 
 
 def settled_job(request: Request) -> Job:

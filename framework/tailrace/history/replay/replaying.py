@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeAlias
 
 from tailrace.core.declare.plan import Plan
@@ -77,15 +77,12 @@ def replay(
         comparisons = _output_comparisons(history, numbers, options)
         for number in numbers:
             committed = _committed(history, log, number, options)
-            store = MemoryStore() if open_store is None else open_store(number)
-            try:
+            with closing(MemoryStore() if open_store is None else open_store(number)) as store:
                 states = live(number) if live is not None and options.compare else ()
                 compared = states, comparisons.get(number)
                 PartitionReplay(
                     history, number, committed, store, options, report, *compared, on_progress
                 ).run()
-            finally:
-                store.close()
     check_same_topics(log, noted, topics)
     if options.compare:
         _note_comparisons(options, report)

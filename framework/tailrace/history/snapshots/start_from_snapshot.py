@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -332,8 +333,7 @@ class _Task:
         plan, log, partition = self._plan, self._log, self._number
         self._hold()
         self._check_owned()
-        writer = log.writer(transactional_id(plan.app, partition))
-        try:
+        with closing(log.writer(transactional_id(plan.app, partition))) as writer:
             if self._committed() != seen:
                 raise FencedError(
                     f"the task {plan.app}/{partition} was started by another while it was about to be "
@@ -365,8 +365,6 @@ class _Task:
             ends = writer.commit(
                 {TopicPartition(name, partition): at for name, at in cut.offsets.items()}, plan.app
             )
-        finally:
-            writer.close()
         if before is None:
             return  # the task is restored from the changelog, of which the store may have a copy
         position = ends[TopicPartition(plan.changelog_topic, partition)]
