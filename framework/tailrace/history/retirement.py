@@ -14,15 +14,16 @@ An app that is started again resumes at its last commit, and publishes its water
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 from tailrace.core.durations import NO_WATERMARK, is_instant
-from tailrace.core.errors import TaskOwnedError, UnknownAppError
+from tailrace.core.errors import UnknownAppError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.reading.residence import reserved
 from tailrace.log.interface import Log, ServiceLog
 
 
@@ -67,35 +68,26 @@ def retire(log: ServiceLog, app: str) -> Retirement:
     tape = log.topics().get(tape_of(app))
     numbers = sorted({*said, *range(tape.partitions if tape else 0)})
     retired: dict[int, list[str]] = {}
-    with _stopped(log, app, numbers):
+    but = ", and an app that runs is not retired"
+    hint = (
+        "Stop it first. If it is meant to run, it needs no retiring: it holds its readers back only as far as "
+        "its own inputs hold it."
+    )
+    # Where tasks move, a process of the app may start meanwhile, and publishes again.
+    with reserved(log, app, numbers, but, hint):
         for number in numbers:
             last = said.get(number, {})
             holding = [topic for topic in topics if last.get(topic, NO_WATERMARK) is not None]
             if holding:
-                writer = log.writer(transactional_id(app, number))
-                # A reader needs the last watermark before None, and a new writer may not know it.
-                writer.commit(None, "", {topic: last[topic] for topic in holding if topic in last})
-                writer.commit(None, "", dict.fromkeys(holding))
-                writer.close()
+                with closing(log.writer(transactional_id(app, number))) as writer:
+                    # A reader needs the last watermark before None, and a new writer may not know it.
+                    writer.commit(None, "", {topic: last[topic] for topic in holding if topic in last})
+                    writer.commit(None, "", dict.fromkeys(holding))
                 retired[number] = holding
     found = [_topic(one, [number for number in retired if one in retired[number]], said) for one in topics]
     return Retirement(
         app, [transactional_id(app, number) for number in retired], [one for one in found if one.publishers]
     )
-
-
-@contextmanager
-def _stopped(log: ServiceLog, app: str, numbers: Collection[int]) -> Generator[None]:
-    """No process of the app may live. Where tasks move one may start meanwhile, and publishes again."""
-    try:
-        with log.reserve(app, numbers):
-            yield
-    except TaskOwnedError as error:
-        raise TaskOwnedError(
-            f"the app {app!r} runs, and an app that runs is not retired: {error.what}",
-            hint="Stop it first. If it is meant to run, it needs no retiring: it holds its readers back only as far as "
-            "its own inputs hold it.",
-        ) from None
 
 
 def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:

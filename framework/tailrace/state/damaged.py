@@ -18,7 +18,7 @@ import shutil
 from pathlib import Path
 
 from tailrace.core.errors import CorruptStateError
-from tailrace.state.failures import as_state_error
+from tailrace.state.failures import state_failures
 from tailrace.state.folder import StateIdentity
 from tailrace.state.rocks import RocksStore
 from tailrace.state.tuning import StateMemory
@@ -38,12 +38,10 @@ def open_or_set_aside(folder: Path, identity: StateIdentity, memory: StateMemory
     except CorruptStateError as error:
         damage = error
     aside = folder.with_name(folder.name + SUFFIX)
-    try:
+    with state_failures(folder, "setting a damaged state folder aside"):
         if aside.exists():
             shutil.rmtree(aside)
         folder.rename(aside)
-    except OSError as failure:
-        raise as_state_error(failure, folder, "setting a damaged state folder aside") from failure
     _log.warning(
         "the state folder is damaged: %s. It is kept as %s, and the state is restored from the log",
         damage.what,

@@ -9,6 +9,8 @@ hint does not tell the user to delete state.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rocksdict import DbClosedError
@@ -53,6 +55,15 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
     return StateUnavailableError(
         f"the state folder failed while {doing}: {message}", path=str(path), hint=RESUME
     )
+
+
+@contextmanager
+def state_failures(path: Path, doing: str) -> Generator[None]:
+    """Turn errors of the operating system into those of ``as_state_error``."""
+    try:
+        yield
+    except OSError as error:
+        raise as_state_error(error, path, doing) from error
 
 
 def outage_of(error: Exception) -> tuple[str, str] | None:

@@ -17,8 +17,6 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, StateFolderError, StateUnavailableError
 from tailrace.core.formats import check_format
-from tailrace.state.failures import REBUILD, as_state_error, in_use
+from tailrace.state.failures import REBUILD, in_use, state_failures
 
 FORMAT = 2
 """Version of the folder's layout, of its label and of how the database keeps rows and cut."""
@@ -79,7 +77,7 @@ class StateFolder:
         self.path = path
         self.database = path / DATABASE
         self._identity = identity
-        with self._failures("opening the state folder"):
+        with state_failures(path, "opening the state folder"):
             self._look()  # refuse before creating a lock in a folder of another owner
             self._lock = self._hold()
             try:
@@ -100,7 +98,7 @@ class StateFolder:
     def complete(self) -> None:
         """Record that the database exists, in this version's format. From here on its absence is damage."""
         if self.is_new:
-            with self._failures("creating the state folder"):
+            with state_failures(self.path, "creating the state folder"):
                 self._write_label(complete=True)
             self.is_new = False
 
@@ -181,10 +179,3 @@ class StateFolder:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-    @contextmanager
-    def _failures(self, doing: str) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise as_state_error(error, self.path, doing) from error

@@ -49,7 +49,7 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.reading.left_inputs import abandoned_inputs
-from tailrace.history.reading.residence import Move, Step, last_move, note_move
+from tailrace.history.reading.residence import Move, Step, last_move, note_move, reserved
 from tailrace.history.reading.same_topics import check_history, still_there
 from tailrace.history.retirement import publishers_of
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
@@ -307,11 +307,6 @@ def stopped(plans: Sequence[Plan], log: StoredLog) -> Generator[None]:
     """
     with ExitStack() as held:
         for plan in plans:
-            try:
-                held.enter_context(log.reserve(plan.app, range(plan.partitions)))
-            except TaskOwnedError as error:
-                raise TaskOwnedError(
-                    f"the app {plan.app!r} runs on the source, and an app that runs is not moved: {error.what}",
-                    hint="Stop it first.",
-                ) from None
+            but = " on the source, and an app that runs is not moved"
+            held.enter_context(reserved(log, plan.app, range(plan.partitions), but))
         yield

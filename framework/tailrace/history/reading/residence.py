@@ -21,17 +21,17 @@ was suspended can join its group again without a start. So it also looks before 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Collection, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import Literal
 
 import msgspec
 
-from tailrace.core.errors import AppMovedError, ForeignLogError
+from tailrace.core.errors import AppMovedError, ForeignLogError, TaskOwnedError
 from tailrace.core.names import moves_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import last
-from tailrace.log.interface import Log, TopicSettings
+from tailrace.log.interface import Log, ServiceLog, TopicSettings
 
 Step = Literal["arriving", "left", "arrived", "given up", "stayed"]
 
@@ -68,6 +68,22 @@ def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
         value = msgspec.json.encode(move)
         writer.append([Output(moves_of(app), None, value, now_ms) for app in apps], 0)
         writer.commit()
+
+
+@contextmanager
+def reserved(
+    log: ServiceLog, app: str, numbers: Collection[int], but: str, hint: str = "Stop it first."
+) -> Generator[None]:
+    """Check that no process runs the app. Where tasks do not move, none can begin to run these in the block.
+
+    Raises TaskOwnedError: one runs it, ``but`` (what is not done).
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(log.reserve(app, numbers))
+        except TaskOwnedError as error:
+            raise TaskOwnedError(f"the app {app!r} runs{but}: {error.what}", hint=hint) from None
+        yield
 
 
 def check_lives_here(log: Log, app: str) -> None:

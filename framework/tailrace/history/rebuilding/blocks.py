@@ -20,7 +20,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from tailrace.core.errors import CorruptStateError
-from tailrace.state.failures import as_state_error
+from tailrace.state.failures import state_failures
 from tailrace.state.snapshots.arrow import pa
 
 _HEAD = struct.Struct("<III")
@@ -38,30 +38,23 @@ class BlockWriter:
         self.path = path
         self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self._codec: Any = pa.Codec(_CODEC)
-        try:
+        with state_failures(path, "opening a file of blocks"):
             self._file = path.open("wb", _BUFFER)
-        except OSError as error:
-            raise as_state_error(error, path, "opening a file of blocks") from error
 
     def write(self, value: Any) -> None:
         """Append one frame."""
         plain = self._encode(value)
         packed: bytes = self._codec.compress(plain, asbytes=True)
-        try:
+        with state_failures(self.path, "writing a block"):
             self._file.write(_HEAD.pack(len(packed), len(plain), zlib.crc32(packed)))
             self._file.write(packed)
-        except OSError as error:
-            raise as_state_error(error, self.path, "writing a block") from error
 
     def close(self) -> None:
         """End the file, if it is open."""
         if self._file.closed:
             return
-        try:
-            with self._file:
-                self._file.write(_END)
-        except OSError as error:
-            raise as_state_error(error, self.path, "writing blocks") from error
+        with state_failures(self.path, "writing blocks"), self._file:
+            self._file.write(_END)
 
     def __enter__(self) -> Self:
         return self
@@ -83,10 +76,8 @@ class BlockReader(Generic[T]):
         self._codec: Any = pa.Codec(_CODEC)
 
     def __iter__(self) -> Iterator[T]:
-        try:
+        with state_failures(self._path, "opening a file of blocks"):
             file = self._path.open("rb", _BUFFER)
-        except OSError as error:
-            raise as_state_error(error, self._path, "opening a file of blocks") from error
         with file:
             while (head := file.read(_HEAD.size)) != _END:
                 if len(head) < _HEAD.size:

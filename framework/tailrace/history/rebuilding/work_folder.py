@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from tailrace.core.errors import CorruptStateError, OptionError, StateInUseError
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
-from tailrace.state.failures import as_state_error
+from tailrace.state.failures import as_state_error, state_failures
 
 _EVERY_S = 0.25
 _PATIENCE_S = 0.2
@@ -104,11 +104,9 @@ class WorkFolder:
         Raises:
             StateUnavailableError: No space, no permission.
         """
-        try:
+        with state_failures(self.path, "making the work folder"):
             for folder in self._folders:
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise as_state_error(error, self.path, "making the work folder") from error
 
     # --- the job
 
@@ -133,7 +131,10 @@ class WorkFolder:
 
     def begin(self, job: Job) -> None:
         """Store a settled job."""
-        self._put(self.path / "job", msgspec.msgpack.encode(job))
+        place, making = self.path / "job", self.path / ".job"
+        with state_failures(place, "writing to the work folder"):
+            self._write(making, msgspec.msgpack.encode(job))
+            making.replace(place)
 
     def empty(self) -> None:
         """Remove everything that was done, the job first, so that no driver resumes with a part of it."""
@@ -166,7 +167,7 @@ class WorkFolder:
         """Record that a unit is done. Returns the result that counts: that of the first attempt to finish."""
         place = self._done / unit.name
         making = self._done / f".{unit.name}-{result.attempt}"
-        try:
+        with state_failures(place, "noting what is done"):
             self._write(making, encode_result(result))
             try:
                 os.link(making, place)
@@ -174,8 +175,6 @@ class WorkFolder:
                 pass
             finally:
                 making.unlink()
-        except OSError as error:
-            raise as_state_error(error, place, "noting what is done") from error
         return self.result(unit.name) or result
 
     def forget(self, unit: str) -> None:
@@ -209,14 +208,6 @@ class WorkFolder:
         return found
 
     # --- writing
-
-    def _put(self, place: Path, data: bytes) -> None:
-        making = place.with_name(f".{place.name}")
-        try:
-            self._write(making, data)
-            making.replace(place)
-        except OSError as error:
-            raise as_state_error(error, place, "writing to the work folder") from error
 
     @staticmethod
     def _write(place: Path, data: bytes) -> None:

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.core.errors import TaskOwnedError, UnknownAppError
+from tailrace.core.errors import UnknownAppError
 from tailrace.core.names import apps_in, begun_group, tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import topics_left_by
+from tailrace.history.reading.residence import reserved
 from tailrace.history.retirement import publishers_of, retire
 from tailrace.log.interface import StoredLog
+
+_REFUSED = ", and its topics are not deleted"
 
 
 class Deletion(msgspec.Struct):
@@ -45,7 +48,8 @@ def plan_deletion(log: StoredLog, app: str) -> Deletion:
             f"the app {app!r} has no topics on this log",
             hint=did_you_mean(app, apps_in(known), "Look at --log."),
         )
-    _refuse_live(log, app)
+    with reserved(log, app, (), _REFUSED):
+        pass
     topics.sort(key=lambda name: name == tape_of(app))
     records = {one: _count_offsets(log, one) for one in topics}
     said = publishers_of(log).get(app, {})
@@ -59,21 +63,12 @@ def plan_deletion(log: StoredLog, app: str) -> Deletion:
 
 def delete_topics(log: StoredLog, planned: Deletion) -> None:
     """Delete it, and set ``groups`` to those that existed. Raises TaskOwnedError."""
-    _refuse_live(log, planned.app)
+    with reserved(log, planned.app, (), _REFUSED):
+        pass
     if planned.publishers:
         retire(log, planned.app)
     planned.groups = log.admin.delete_groups(planned.groups)
     log.admin.delete_topics(planned.topics)
-
-
-def _refuse_live(log: StoredLog, app: str) -> None:
-    try:
-        with log.reserve(app, ()):
-            pass
-    except TaskOwnedError as error:
-        raise TaskOwnedError(
-            f"the app {app!r} runs, and its topics are not deleted: {error.what}", hint="Stop it first."
-        ) from None
 
 
 def _count_offsets(log: StoredLog, topic: str) -> int:
