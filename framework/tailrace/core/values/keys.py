@@ -30,7 +30,7 @@ import msgspec
 
 from tailrace.core.errors import BadRecordError, DefinitionError
 from tailrace.core.values.key_paths import members_of, unwrapped
-from tailrace.core.values.map_keys import fixed_values
+from tailrace.core.values.map_keys import fixed_values, of_fixed_values
 from tailrace.core.values.types import spell
 
 _MISSING = (None, msgspec.UNSET)
@@ -150,28 +150,14 @@ def _scalar(kind: Any) -> KeyCodec:
 
 
 def _values(declared: Any, members: Mapping[Any, Any]) -> KeyCodec:
-    """Keys with a fixed set of values: an enum's members, by their values, or a Literal's."""
-    kinds: set[Any] = {type(value) for value in members}
-    if kinds not in ({str}, {int}):
-        raise DefinitionError(
-            f"{spell(declared)} cannot be a key", hint="Its values must be all str, or all int."
-        )
-    form = _scalar(*kinds)
-    kind: Any = next(iter(members.values())).__class__
-    written = {member: form.encode(value) for value, member in members.items()}
-    read = {data: member for member, data in written.items()}
-
-    def encode(key: Any) -> bytes:
-        data = written.get(key) if type(key) is kind else None
-        if data is None:
-            _refuse(key, declared)
-        return data
-
-    def decode(data: bytes) -> Any:
-        if data not in read:
-            raise _unreadable(data, declared, ValueError("it has no such value"))
-        return read[data]
-
+    encode, decode, kind, _ = of_fixed_values(
+        declared,
+        members,
+        _scalar,
+        "a key",
+        _refuse,
+        lambda data: _unreadable(data, declared, ValueError("it has no such value")),
+    )
     return KeyCodec(declared, encode, decode, kind)
 
 

@@ -81,6 +81,42 @@ def fixed_values(declared: Any) -> Mapping[Any, Any] | None:
     return None
 
 
+def of_fixed_values(
+    declared: Any,
+    members: Mapping[Any, Any],
+    scalar: Callable[[Any], Any],
+    use: str,
+    refuse: Callable[[Any, Any], NoReturn],
+    unreadable: Callable[[bytes], Exception],
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any], Any, Any]:
+    """How keys are written and read that have ``fixed_values``: by these. Also their class, and the codec of the values.
+
+    Raises DefinitionError: the values are not of one type.
+    """
+    kinds: set[Any] = {type(value) for value in members}
+    if kinds not in ({str}, {int}):
+        raise DefinitionError(
+            f"{spell(declared)} cannot be {use}", hint="Its values must be all str, or all int."
+        )
+    form = scalar(*kinds)
+    kind: Any = next(iter(members.values())).__class__
+    # A dict lookup would accept 1 for True and a str for its StrEnum: check the type first.
+    written = {member: form.encode(value) for value, member in members.items()}
+    read = {data: member for member, data in written.items()}
+
+    def encode(key: Any) -> bytes:
+        if type(key) is not kind or key not in written:
+            refuse(key, declared)
+        return written[key]
+
+    def decode(data: bytes) -> Any:
+        if data not in read:
+            raise unreadable(data)
+        return read[data]
+
+    return encode, decode, kind, form
+
+
 def _int_bytes(key: int) -> bytes:
     return (key + _BIAS).to_bytes(8, "big")
 
@@ -160,28 +196,9 @@ def _damaged(data: bytes, declared: Any) -> CorruptStateError:
 
 
 def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
-    """Keys with a fixed set of values: an enum's members, by their values, or a Literal's."""
-    kinds: set[Any] = {type(value) for value in members}
-    if kinds not in ({str}, {int}):
-        raise DefinitionError(
-            f"{spell(declared)} cannot be the key of a map", hint="Its values must be all str, or all int."
-        )
-    form = _scalar(*kinds)
-    kind: Any = next(iter(members.values())).__class__
-    # A dict lookup would accept 1 for True and a str for its StrEnum: check the type first.
-    written = {member: form.encode(value) for value, member in members.items()}
-    read = {data: member for member, data in written.items()}
-
-    def encode(key: Any) -> bytes:
-        if type(key) is not kind or key not in written:
-            _refuse(key, declared)
-        return written[key]
-
-    def decode(data: bytes) -> Any:
-        if data not in read:
-            raise _damaged(data, declared)
-        return read[data]
-
+    encode, decode, _, form = of_fixed_values(
+        declared, members, _scalar, "the key of a map", _refuse, lambda data: _damaged(data, declared)
+    )
     return MapKeyCodec(declared, encode, decode, form.size, _no_prefix)
 
 
