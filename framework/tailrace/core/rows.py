@@ -114,12 +114,8 @@ def gathered(found: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     if b"" not in found:
         return dict(found)
     head = value_head(timers)
-    kept = found.items() if head == WITH_TIMER_ROWS else _without_timers(found)
-    return {**dict(kept), b"": head + found[b""][start_of_fields(found[b""]) :]}
-
-
-def _without_timers(found: Mapping[bytes, bytes]) -> Iterable[tuple[bytes, bytes]]:
-    return ((rest, value) for rest, value in found.items() if rest[:1] != b"t")
+    kept = {rest: one for rest, one in found.items() if head == WITH_TIMER_ROWS or rest[:1] != b"t"}
+    return {**kept, b"": head + found[b""][start_of_fields(found[b""]) :]}
 
 
 def actor_prefix(actor: str) -> bytes:

@@ -92,7 +92,7 @@ def forwarding(topic: Topic[Any, Any], to: Topic[Any, Any], partitions: int) -> 
         ctx._unit.outputs += copies(to, Copy(-1, plain.encode_emitted(event)), partitions, ctx.event_time)
 
     def forward(event: Any, ctx: Context[Any]) -> None:
-        ctx._pass_on(to, event)
+        ctx._unit.pass_on(to, event, ctx.event_time)
 
     return copy if topic.settings.broadcast else forward
 

@@ -276,9 +276,6 @@ class Context(ContextTimers, Generic[K]):
             )
         return at_ms
 
-    def _pass_on(self, to: Topic[E, Any], event: E) -> None:
-        self._unit.pass_on(to, event, self.event_time)
-
     def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
         """Send a message to an instance of an actor of this app: another actor, or the same.
 

@@ -200,11 +200,6 @@ class ActorPlan:
     has_components: bool = False
     """Whether it has composite fields, whose views need the instance's parts."""
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether each of its instances has parts besides its plain fields."""
-        return bool(self.maps or self.lists or self.ttls or self.has_components)
-
     def __repr__(self) -> str:
         return f"<plan of actor {self.name}>"
 

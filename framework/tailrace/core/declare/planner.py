@@ -80,8 +80,8 @@ def make_plan(app: Declarations) -> Plan:
     sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
     inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
     if inbox is not None:
-        touched = _touched(operators, _message_routes(actors))
-        inputs.append(_inbox(app, inbox, len(inputs), touched))
+        messages = [message.route for actor in actors for message in actor.messages.values()]
+        inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, messages)))
     plan = Plan(
         app=app.name,
         version=app.version,
@@ -229,10 +229,6 @@ def _touched(operators: list[Operator], routes: Iterable[Route]) -> tuple[int, .
         found |= new
         waiting += new
     return tuple(sorted(found))
-
-
-def _message_routes(actors: tuple[ActorPlan, ...]) -> list[Route]:
-    return [message.route for actor in actors for message in actor.messages.values()]
 
 
 def _salt(*names: str) -> int:

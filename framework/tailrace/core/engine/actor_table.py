@@ -52,12 +52,13 @@ class Table(ActorTimers):
         if self.past.fields:
             self.encode, self.encode_unsettled, self.decode = carrying(plan, self.past.fields)
         self.encode_key = plan.key_codec.encode
-        self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
+        self.seal = plan.seal or (lambda _instance: None)  # without plain fields there is nothing to seal
         self.images: dict[Any, bytes] | None = {} if checked else None
         """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether sealing only has to check types."""
-        self._has_parts = bool(plan.has_parts or self.past.collections)
+        self._has_parts = any((plan.maps, plan.lists, plan.ttls, plan.has_components, past.collections))
+        """Whether each of its instances has parts besides its plain fields."""
         self._weight = self._each = 0
         """Estimated bytes of ``live``; and of an instance in ``old``, on average."""
         self._ahead: dict[bytes, bytes | None] = {}
@@ -409,10 +410,6 @@ class Table(ActorTimers):
             self.old = self.live
             self.live = {}
             self._weight = 0
-
-
-def _nothing_to_seal(instance: Any) -> None:
-    """For an actor without plain fields."""
 
 
 def give_tables(

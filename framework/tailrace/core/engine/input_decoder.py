@@ -143,7 +143,9 @@ class InputDecoder:
         """
         if self._plan.is_inbox:
             return [self._message(record) for record in records]
-        self._compare_with(clock_ms)
+        self._clock_ms, self._latest_ms = clock_ms, self._plan.time_max_ms
+        if clock_ms is not None and self._plan.ahead_of_clock_ms is not None:
+            self._latest_ms = min(self._latest_ms, clock_ms + self._plan.ahead_of_clock_ms)
         at_once = self._sound(records)
         heads = [self._decoded(record) for record in records] if at_once is None else at_once
         if refused := self.from_the_future:
@@ -152,13 +154,6 @@ class InputDecoder:
                 for head in heads
             ]
         return heads
-
-    def _compare_with(self, clock_ms: int | None) -> None:
-        ahead_ms, most_ms = self._plan.ahead_of_clock_ms, self._plan.time_max_ms
-        self._clock_ms = clock_ms
-        self._latest_ms = (
-            most_ms if clock_ms is None or ahead_ms is None else min(most_ms, clock_ms + ahead_ms)
-        )
 
     def _decoded(self, record: InputRecord) -> Head:
         if record.headers and self._addressees.passes_over(self._plan.index, record.headers):

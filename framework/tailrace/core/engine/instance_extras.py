@@ -99,11 +99,6 @@ class Parts:
             }
         return self._timers
 
-    @property
-    def has_timers(self) -> bool:
-        """Whether any timer is pending. If the timers have not been read yet, there is always one."""
-        return self._timers is None or bool(self._timers)
-
     def head(self) -> bytes:
         """The bytes of the value row in front of the fields."""
         return rows.WITH_TIMER_ROWS if self._timers is None else rows.value_head(self._timers)
@@ -121,7 +116,8 @@ class Parts:
 
     def is_empty(self) -> bool:
         """Whether there is no timer and no entry. Call it only between two handlers."""
-        return not self.has_timers and not any(entries.occupied() for entries in self.collections())
+        # If the timers have not been read yet, there is always one.
+        return self._timers == {} and not any(entries.occupied() for entries in self.collections())
 
     def forget_live(self) -> None:
         """Decode every entry again from now on."""

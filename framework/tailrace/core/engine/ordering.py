@@ -73,13 +73,10 @@ class Sweep(Firing):
         """By operator, the place of the last event that it has handled in its turn."""
         self.highest_elsewhere = [NO_WATERMARK] * len(plan.operators)
         """By operator: the highest time of a place of an event of a key that is not watched."""
-        marks.waiting_until = self._waiting_until
+        marks.waiting_until = lambda one: max(self.waiting[one].last_ms(), self.highest_elsewhere[one])
         self.event_bytes = 1_000
         """About so many bytes of memory an event that waits takes."""
         self._event = -1
-
-    def _waiting_until(self, operator: int) -> int:
-        return max(self.waiting[operator].last_ms(), self.highest_elsewhere[operator])
 
     @property
     def bytes_in_memory(self) -> int:

@@ -55,7 +55,7 @@ class Watermarks:
         self._ordered = tuple(one.ordered for one in plan.operators)
         self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
         """The same list as ``of_operator`` if no operator is ordered."""
-        self.waiting_until: Callable[[int], int] = _nothing_waits
+        self.waiting_until: Callable[[int], int] = lambda _operator: NO_WATERMARK
         """The highest time of an event that waits in an ordered operator."""
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
@@ -235,10 +235,6 @@ class Watermarks:
             return frozenset()
         ready, moved = self.ready, plan.moves
         return frozenset(one for one in plan.touches if time_ms <= ready[one] and one in moved)
-
-
-def _nothing_waits(_operator: int) -> int:
-    return NO_WATERMARK
 
 
 def _judged(plan: Plan) -> Iterator[int]:

@@ -131,10 +131,6 @@ def _datetime_bytes(key: datetime) -> bytes:
     return _int_bytes((key - _EPOCH) // _MICROSECOND)
 
 
-def _bytes_datetime(data: bytes) -> datetime:
-    return _EPOCH + _bytes_int(data) * _MICROSECOND
-
-
 _SCALARS: Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any], int | None]] = {
     str: (str.encode, bytes.decode, None),
     bytes: (bytes, bytes, None),
@@ -146,7 +142,7 @@ _SCALARS: Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any], int
         lambda data: date.fromordinal(int.from_bytes(data, "big")),
         4,
     ),
-    datetime: (_datetime_bytes, _bytes_datetime, 8),
+    datetime: (_datetime_bytes, lambda data: _EPOCH + _bytes_int(data) * _MICROSECOND, 8),
 }
 """How keys of these types are written and read, and their size."""
 

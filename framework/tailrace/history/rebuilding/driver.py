@@ -111,7 +111,7 @@ class _Rebuild:
                 _discard(job)
                 work.clear()
                 raise
-            tasks = _tasks_of(results)
+            tasks = sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
             report = report_of(job, self._engine.name, results, resumed=resumed)
             report.note(*self._whole)
             self._publish(job, tasks, report)
@@ -224,11 +224,6 @@ class _Rebuild:
             manifest = manifest_of(job, past, tasks, report.notes)
         Snapshots(self._request.to.uri, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
-
-
-def _tasks_of(results: Sequence[UnitResult]) -> list[TaskResult]:
-    """The tasks of the results, by partition."""
-    return sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
 
 
 def _expected(unit: Unit) -> int:

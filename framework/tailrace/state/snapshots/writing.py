@@ -90,7 +90,7 @@ def write_task(
 def _state_chunks(rows: Iterable[tuple[bytes, bytes]], size: tuple[int, int]) -> Iterator[tables.Chunk]:
     """The state rows in chunks of at most a row group; other rows are checked and left out."""
     last: bytes | None = None
-    for pairs in _groups(rows, _pair_size, size):
+    for pairs in _groups(rows, lambda pair: len(pair[0]) + len(pair[1]), size):
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         _must_ascend(last, keys)
         last = keys[-1]
@@ -114,10 +114,6 @@ def _groups(
             group, weight = [], 0
     if group:
         yield group
-
-
-def _pair_size(pair: tuple[bytes, bytes]) -> int:
-    return len(pair[0]) + len(pair[1])
 
 
 def _message_size(message: InputRecord) -> int:
