@@ -100,8 +100,7 @@ def timer(
 ) -> Any:
     """A function as the handler of a timer. ``failed`` is called in its place when it has failed: it sets the timer again."""
     function.__annotations__ = {}
-    add_role(function, "@tr.on_timer", TimerRole(domain, name, failed=failed))
-    return function
+    return add_role(function, "@tr.on_timer", TimerRole(domain, name, failed=failed))
 
 
 def opened(counts: Callable[[Any, int], Mapping[str, int]]) -> Any:

@@ -10,6 +10,7 @@ What an event does to a field depends on the handler that adds it. A handler who
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, Unpack
 
 import msgspec
@@ -278,9 +279,4 @@ def on_window(field: Windows[E, V], /) -> Callable[[Result[S, K, V]], Result[S, 
         raise DefinitionError(
             f"@tr.on_window is given {given!r}", hint="Give a field above it: hours = tr.windowed(...)."
         )
-
-    def decorate(method: Result[S, K, V]) -> Result[S, K, V]:
-        add_role(method, "@tr.on_window", ResultRole(field))
-        return method
-
-    return decorate
+    return partial(add_role, decorator="@tr.on_window", role=ResultRole(field))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, overload
 
@@ -265,8 +266,8 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
         )
 
 
-def add_role(function: Any, decorator: str, role: Role) -> None:
-    """Record a role on a method, after checking its form."""
+def add_role(function: Any, decorator: str, role: Role) -> Any:
+    """Record a role on a method, after checking its form. Returns the method."""
     parameters = Handler.PARAMETERS.get(type(role))
     if isinstance(role, TimerRole) and role.payload is not None:
         parameters = ("payload", "ctx")
@@ -278,6 +279,7 @@ def add_role(function: Any, decorator: str, role: Role) -> None:
             hint="Write a method for each, and let both call a third one for what they share.",
         )
     setattr(function, _ROLES, (role, *roles))
+    return function
 
 
 def check_edges(edges: tuple[Any, ...], decorator: str) -> None:
@@ -341,12 +343,7 @@ def process(*edges: Any) -> Any:
         DefinitionError: An argument is no topic or stream, or a method does not take ``(self, event, ctx)``.
     """
     check_edges(edges, "@tr.process")
-
-    def decorate(method: Any) -> Any:
-        add_role(method, "@tr.process", ProcessRole(edges))
-        return method
-
-    return decorate
+    return partial(add_role, decorator="@tr.process", role=ProcessRole(edges))
 
 
 def on_delete(*tables: Table[Any, K]) -> Callable[[Fires[S, K]], Fires[S, K]]:
@@ -365,28 +362,17 @@ def on_delete(*tables: Table[Any, K]) -> Callable[[Fires[S, K]], Fires[S, K]]:
             f"@tr.on_delete names {plain[0]!r}, which is not a table",
             hint="Only the keys of a table can be deleted: declare it with app.table.",
         )
-
-    def decorate(method: Any) -> Any:
-        add_role(method, "@tr.on_delete", DeleteRole(tables))
-        return method
-
-    return decorate
+    return partial(add_role, decorator="@tr.on_delete", role=DeleteRole(tables))
 
 
 def _timer(
     domain: int, decorator: str, name_or_method: Any, *, unless_ended: bool = False, payload: Any = None
 ) -> Any:
     if isinstance(name_or_method, FunctionType):
-        add_role(name_or_method, decorator, TimerRole(domain, ""))
-        return name_or_method
+        return add_role(name_or_method, decorator, TimerRole(domain, ""))
     is_unnamed = name_or_method is None and (unless_ended or payload is not None)
     family = "" if is_unnamed else check_name(name_or_method, f"the timers of {decorator}")
-
-    def decorate(method: Any) -> Any:
-        add_role(method, decorator, TimerRole(domain, family, unless_ended, payload))
-        return method
-
-    return decorate
+    return partial(add_role, decorator=decorator, role=TimerRole(domain, family, unless_ended, payload))
 
 
 @overload
@@ -451,11 +437,7 @@ def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
         DurableTypeError: The message has a field that cannot be stored and read back unchanged.
     """
     role = MessageRole(None if name is None else check_name(name, "the messages of @tr.on_message"))
-
-    def decorate(method: Any) -> Any:
-        add_role(method, "@tr.on_message", role)
-        return method
-
+    decorate = partial(add_role, decorator="@tr.on_message", role=role)
     return decorate if method is None else decorate(method)
 
 
@@ -465,5 +447,4 @@ def query(method: Q, /) -> Q:
     It is called with the caller's arguments, in tests with ``h.query(Actor, key, "name", ...)``. A query that
     changes the instance raises QueryError, and the change is dropped.
     """
-    add_role(method, "@tr.query", QueryRole())
-    return method
+    return add_role(method, "@tr.query", QueryRole())  # type: ignore[no-any-return]  # the method itself
