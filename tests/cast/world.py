@@ -46,7 +46,7 @@ from tailrace.core.names import transactional_id
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.comparing.state_folders import LiveFolder
+from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay

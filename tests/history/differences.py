@@ -11,9 +11,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import Change, shown_key
 from tailrace.core.rows import SCHEMA_ROW
 from tailrace.core.storage import StateReader
-from tailrace.history.comparing.matched_rows import Row
-from tailrace.history.comparing.state_folders import LiveFolder
-from tailrace.history.comparing.states import Comparison, Side, compared_keys
+from tailrace.history.comparing.matched_rows import Comparison, Row, Side, compared_keys
+from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.interface import Log
 from tailrace.log.opening import open_log

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.core import rows
-from tailrace.history.comparing.states import Comparison, Side, compared_keys
+from tailrace.history.comparing.matched_rows import Comparison, Side, compared_keys
 from tailrace.state.snapshots import Manifest
 from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.history.differences import Differing, differences_of, of_log, of_snapshot, of_stores

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import InputRecord
-from tailrace.history.comparing.state_folders import LiveFolder
+from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport

@@ -4,8 +4,7 @@ The inputs of a handler are declared. Its outputs are the ones that its code nam
 (``core.declare.emissions``). They are a superset of the topics that it emits to.
 """
 
-from tailrace.graph.diagrams import as_mermaid
+from tailrace.graph.diagrams import as_mermaid, as_text
 from tailrace.graph.model import Edge, Graph, Node, graph_of
-from tailrace.graph.text import as_text
 
 __all__ = ["Edge", "Graph", "Node", "as_mermaid", "as_text", "graph_of"]

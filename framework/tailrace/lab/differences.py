@@ -18,7 +18,7 @@ from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import TailraceError
 from tailrace.core.names import FORWARDED, inbox_of
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.comparing.states import ComparedKey, Comparison, Side, compared_keys
+from tailrace.history.comparing.matched_rows import ComparedKey, Comparison, Side, compared_keys
 from tailrace.lab.database import connected, quoted
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.snapshots.arrow import pa, parquet

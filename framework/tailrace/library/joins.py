@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.errors import DefinitionError
-from tailrace.library import asof, gather, interval, lookup
+from tailrace.library import asof, gather, interval
 from tailrace.library.filling import filler
 from tailrace.library.gather import Gathered
 from tailrace.library.operators import handler
@@ -280,7 +280,7 @@ class WithJoins(CoreApp):
         Raises:
             DefinitionError: The topic is not broadcast, ``by`` is not of the type of its key, or the name is taken.
         """
-        return self._into(name, lookup.add_lookup(self, name, edge, table, by), into, edge)
+        return self._into(name, asof.add_lookup(self, name, edge, table, by), into, edge)
 
     def _into(self, name: str, results: Stream[Any, Any], into: Any, *inputs: Edge[Any, Any]) -> Any:
         """Let a function write the results to the topic, if there is one. Returns where they go."""

@@ -5,8 +5,10 @@ Two stores are scanned and matched key by key (see ``matched_rows``). Cuts and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,10 +18,14 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import changes, instant, shown_key
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import StateInUseError, TailraceError
 from tailrace.core.storage import StateReader
 from tailrace.history.comparing.differences import SHOWN, Difference, Differences
 from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys, readers_of
+from tailrace.history.reading.generations import folder_of
+from tailrace.state import RocksStore, StateIdentity
+from tailrace.state.folder import LABEL
+from tailrace.state.store_cut import decode_store_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +174,39 @@ def _earliest(store: StateReader) -> dict[tuple[int, str, bytes, bytes], int]:
         time_ms, actor, key, name = rows.read_index_row(row)
         earliest.setdefault((row[1], actor, key, name), time_ms)
     return earliest
+
+
+class LiveFolder:
+    """The state folders of the tasks of a plan that was located. One is open, and locked, until the next one is requested."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.notes: list[str] = []
+        """The folders that could not be used."""
+        self._folder = folder_of(folder / plan.app, plan)
+        self._app = plan.app
+        self._open = ExitStack()
+
+    def states(self, number: int) -> Sequence[LiveState]:
+        """The state of a partition, if its folder exists, is not in use, and is complete.
+        Raises StateFolderError: the folder is damaged, or holds something else.
+        """
+        self._open.close()
+        place = self._folder / str(number)
+        if not (place / LABEL).is_file():
+            self.notes.append(f"there is no state in {place}: state is compared with the changelog only")
+            return ()
+        try:
+            store = RocksStore(place, StateIdentity(self._app, number))
+        except StateInUseError:
+            self.notes.append(f"{place} is in use: its state is compared with the changelog only")
+            return ()
+        self._open.callback(store.close)
+        cut = None if store.cut is None else decode_store_cut(store.cut)
+        if cut is None or cut.core is None:
+            self.notes.append(f"{place} holds no whole state: state is compared with the changelog only")
+            return ()
+        return (LiveState(str(place), store, cut.core, indexed=True, group=f"the state in {self._folder}"),)
+
+    def close(self) -> None:
+        """Close the folder that is open."""
+        self._open.close()

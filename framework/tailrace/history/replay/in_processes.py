@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.history.comparing.state_folders import LiveFolder
+from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.reading.generations import located
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus

@@ -26,10 +26,9 @@ from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.same_topics import replaced_topics
 from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
+from tailrace.history.status.event_time_problems import cause_of, kept_too_short
 from tailrace.history.status.holding import Held, Holding, lag_of
-from tailrace.history.status.kept_too_short import kept_too_short
 from tailrace.history.status.last_failure import LastFailure, last_failure
-from tailrace.history.status.late_after_idle import cause_of
 from tailrace.history.status.stored import Stored, stored
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
