@@ -30,7 +30,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
-        self._cut: bytes | None = None
+        self.cut: bytes | None = None
         self._order: SortedList[bytes] = SortedList()
         self._moved: set[bytes] = set()  # rows that are in `_rows` or in `_order`, not in both
         self._scans: WeakSet[Scan] = WeakSet()
@@ -38,11 +38,6 @@ class MemoryStore:
     def __len__(self) -> int:
         """The number of rows."""
         return len(self._rows)
-
-    @property
-    def cut(self) -> bytes | None:
-        """The cut of the last batch written, or None for a new store."""
-        return self._cut
 
     def get(self, row: bytes, /) -> bytes | None:
         """The value stored under ``row``, or None."""
@@ -76,7 +71,7 @@ class MemoryStore:
                 stored.pop(row, None)
             else:
                 stored[row] = value
-        self._cut = cut
+        self.cut = cut
 
     def close(self) -> None:
         """Does nothing: the rows stay, so that a test can start a task on them again."""

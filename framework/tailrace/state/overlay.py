@@ -40,7 +40,7 @@ class OverlayStore:
         self._store = store
         self._commits = commits
         self._most_bytes = most_bytes
-        self._cut = store.cut
+        self.cut = store.cut
         self._rows: dict[bytes, bytes] = {}
         self._waiting = 0
         """Commits since the last one that was written."""
@@ -62,11 +62,6 @@ class OverlayStore:
     def size_bytes(self) -> int | None:
         """The size of the store below; None if that does not tell it."""
         return getattr(self._store, "size_bytes", None)
-
-    @property
-    def cut(self) -> bytes | None:
-        """The cut of the last batch, or None for a new store."""
-        return self._cut
 
     def get(self, row: bytes, /) -> bytes | None:
         """The value of ``row``, or None."""
@@ -110,7 +105,7 @@ class OverlayStore:
             self._rows.update(rows)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]  # no None
         self._unordered.append(rows)
         self._bytes += sum(map(len, filter(None, rows.values())))
-        self._cut = cut
+        self.cut = cut
         self._waiting += 1
         if (
             self._waiting >= self._commits
@@ -120,14 +115,14 @@ class OverlayStore:
 
     def flush(self) -> None:
         """Write all that waits to the folder."""
-        if not self._waiting or self._cut is None:
+        if not self._waiting or self.cut is None:
             return
         self._read_ahead()
         rows: Mapping[bytes, bytes | None] = self._rows
         if self._has_gone:
             rows = {row: None if value is _GONE else value for row, value in self._rows.items()}
         self._failed = True
-        self._store.write(rows, self._cut)
+        self._store.write(rows, self.cut)
         self._failed = self._has_gone = False
         self._rows, self._ordered, self._waiting, self._bytes = {}, set(), 0, 0
         self._order.clear()

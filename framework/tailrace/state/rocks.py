@@ -61,16 +61,11 @@ class RocksStore:
                 self._database = self._open()
                 undo.callback(self._database.close)
                 self._numbers = BatchNumbers(self._database, str(path))
-                self._cut: bytes | None = self._database.get(RESERVED)
+                self.cut: bytes | None = self._database.get(RESERVED)
                 self._folder.complete()
                 undo.pop_all()
         except Exception as error:
             raise as_state_error(error, path, "opening the state") from error
-
-    @property
-    def cut(self) -> bytes | None:
-        """The cut of the last batch written, or None for a new store."""
-        return self._cut
 
     @property
     def size_bytes(self) -> int:
@@ -132,7 +127,7 @@ class RocksStore:
         except Exception as error:
             self._failure = as_state_error(error, self.path, "writing a commit")
             raise self._failure from error
-        self._cut = cut
+        self.cut = cut
 
     def close(self) -> None:
         """Flush, end all open scans, and release the folder. A closed store may be closed again.

@@ -53,7 +53,7 @@ class OrderedTask(TaskState):
 
     def _run_ordered(self, one: BoundInput, heads: Sequence[Head], start: int) -> int:
         """``Task.run`` for an input whose events wait in ordered operators."""
-        plan, marks, totals, firing = one.plan, self._watermarks, self.totals, self._firing
+        plan, marks, totals, firing = one.plan, self.watermarks, self.totals, self._firing
         number = plan.index
         slept, marks.idle[number] = marks.idle[number], False
         unhandled, others = totals.refused + totals.for_others, totals.for_others
@@ -135,7 +135,7 @@ class OrderedTask(TaskState):
         ours = addressed(self.plan, record.headers) if record is not None and record.headers else None
         if ours is not None:
             routes = [route for route in routes if route[0].operator in ours]
-        marks, takers = self._watermarks, {route.operator for route, _ in routes}
+        marks, takers = self.watermarks, {route.operator for route, _ in routes}
         own_ms = marks.of_source[plan.index]
         place_ms = time_ms if time_ms > own_ms else own_ms + 1
         waits = [one for one in one.waits if one in takers and place_ms > marks.ready[one]]
@@ -174,7 +174,7 @@ class OrderedTask(TaskState):
         units.apart = True
         try:
             if late:
-                own_ms = self._watermarks.of_source[number]
+                own_ms = self.watermarks.of_source[number]
                 to = self._routes_of_late(one.plan, event, to, time_ms, record, late, own_ms)
             units.record(number, offset, record, to, key, event, mark)
             if unit.chained:
@@ -188,7 +188,7 @@ class OrderedTask(TaskState):
             units.apart, context.is_late = apart, False
         self.totals.late += late_events
         if after_idle is not None and late_events:
-            self._watermarks.note_late(*after_idle, self.now)
+            self.watermarks.note_late(*after_idle, self.now)
 
     # --- the short way
 
@@ -213,7 +213,7 @@ class OrderedTask(TaskState):
 
     def _in_turn(self, one: BoundInput, heads: Sequence[Head], operator: int) -> Generator[Waiter]:
         """Let heads wait, and yield those that are ready: each is handled before the next is asked for. Fires the timers between them."""
-        marks, sweep, totals = self._watermarks, self._sweep, self.totals
+        marks, sweep, totals = self.watermarks, self._sweep, self.totals
         context, unit, units = self._context, self._unit, self._units
         number, lag, group, inputs = one.plan.index, one.lag, one.plan.moves, self._inputs
         waiting, (timers, clocked) = sweep.waiting[operator], self._due[number]
@@ -339,7 +339,7 @@ class OrderedTask(TaskState):
 
         ``heads`` are those of its records from the offset of ``waiting_from`` up to its position.
         """
-        one, sweep, reached = self._inputs[number], self._sweep, self._watermarks.of_operator
+        one, sweep, reached = self._inputs[number], self._sweep, self.watermarks.of_operator
         name = one.plan.name
         resumed = [
             (operator, ordered, ordered.lows[name][0], dict(ordered.late.get(name, ())))
@@ -401,7 +401,7 @@ class OrderedTask(TaskState):
         was redriven goes to its handlers and is not counted: its producer did not cause the delay.
         """
         self._late_events, self._late_after_idle = 0, None
-        late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if self._units.apart else None
+        late = self.watermarks.late_for(plan, time_ms, to[0][0].operator) if self._units.apart else None
         if late is not None and not late:
             return to
         return self._routes_of_late(plan, event, to, time_ms, record, late, own_ms)
@@ -419,7 +419,7 @@ class OrderedTask(TaskState):
         """See ``_late``. ``late``: the operators for which it is late; None for all. ``own_ms``: the watermark of its
         input.
         """
-        units, marks = self._units, self._watermarks
+        units, marks = self._units, self.watermarks
         redriven = self.is_redriven(plan.index, record)
         self._late_events = int(not redriven)
         source, mark = plan.index, self._unit.watermark if not late else max(marks.ready[one] for one in late)

@@ -91,8 +91,8 @@ class Task(OrderedTask):
     def idle(self, source: int) -> None:
         """Mark a source as idle. The next record of its input, or watermark of its writers, wakes it."""
         self._not_draining()
-        if not self._watermarks.idle[source]:
-            self._watermarks.fall_idle(source, self.now - self._idle_after_ms(source))
+        if not self.watermarks.idle[source]:
+            self.watermarks.fall_idle(source, self.now - self._idle_after_ms(source))
             self._tape.cause(tape.IDLE, source, 1)
             self._unit.outputs += self.first_start.marks(source, self.now)
             self._advance()
@@ -108,7 +108,7 @@ class Task(OrderedTask):
         only raises these operators, and no timer or event becomes due.
         """
         self._not_draining()
-        marks = self._watermarks
+        marks = self.watermarks
         before = marks.of_source[source]
         if watermark_ms > before or marks.idle[source]:
             marks.of_source[source] = max(before, watermark_ms)
@@ -122,27 +122,27 @@ class Task(OrderedTask):
 
     def wake(self, source: int) -> None:
         """Count an idle source again, without a record or new watermark: it may have more to read."""
-        if self._watermarks.idle[source]:
-            self._watermarks.idle[source] = False
+        if self.watermarks.idle[source]:
+            self.watermarks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, 0)
 
     def wake_all(self) -> None:
         """Count every source again."""
-        for source in range(len(self._watermarks.idle)):
+        for source in range(len(self.watermarks.idle)):
             self.wake(source)
 
     def ended(self, operator: int) -> None:
         """Note that an operator's input has ended and no writer is working: it waits for no source."""
         self._not_draining()
-        if not self._watermarks.ended_operators[operator]:
-            self._watermarks.ended_operators[operator] = True
+        if not self.watermarks.ended_operators[operator]:
+            self.watermarks.ended_operators[operator] = True
             self._tape.cause(tape.ENDED, operator)
             self._advance()
 
     def opened(self, operator: int) -> None:
         """Note that an operator gets more input, although its input had ended for good."""
-        if self._watermarks.ended_operators[operator]:
-            self._watermarks.ended_operators[operator] = False
+        if self.watermarks.ended_operators[operator]:
+            self.watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
     def reopen(self) -> None:
@@ -166,11 +166,11 @@ class Task(OrderedTask):
             actors = [one for number in together if (one := self.plan.operators[number].actor) is not None]
             cap = self.settings.timer_loop_cap
             to_ms = max((self._firing.latest_to_end(one, cap) for one in actors), default=NO_WATERMARK)
-        if to_ms <= min([self._watermarks.ready[one] for one in together]):
+        if to_ms <= min([self.watermarks.ready[one] for one in together]):
             return False
         for one in together:
-            if to_ms > self._watermarks.ready[one]:
-                self._watermarks.rise(one, to_ms)
+            if to_ms > self.watermarks.ready[one]:
+                self.watermarks.rise(one, to_ms)
         self._tape.cause(tape.RISEN, operator, to_ms)
         self._advance()
         return True
@@ -188,7 +188,7 @@ class Task(OrderedTask):
         one, plan, marks, totals = (
             self._inputs[number],
             self.plan.inputs[number],
-            self._watermarks,
+            self.watermarks,
             self.totals,
         )
         units, unit, context = self._units, self._unit, self._context
@@ -234,7 +234,7 @@ class Task(OrderedTask):
 
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
-        units, marks, (events, processing) = self._units, self._watermarks, self._due[number]
+        units, marks, (events, processing) = self._units, self.watermarks, self._due[number]
         routes, inbox, judged, lag, apart = one.routes, one.inbox, one.judged, one.lag, units.apart
         outputs, chained, undo, touched = unit.outputs, unit.chained, cells.undo, cells.touched
         direct, _, table, call, load, touch, encode, seal, settle, full = self._straight
@@ -313,7 +313,7 @@ class Task(OrderedTask):
             self._units.failed(error, mark, number, offset, record)
         finally:
             if not self._units.apart:
-                self._watermarks.set_after_run(number, self._watermarks.of_source[number], unit.watermark)
+                self.watermarks.set_after_run(number, self.watermarks.of_source[number], unit.watermark)
             self._firing.drop_undone()
         unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
         return True
@@ -322,7 +322,7 @@ class Task(OrderedTask):
         """Reset what a late event or a random draw has left, and count the event. Returns False."""
         self.totals.late += self._late_events
         if self._late_after_idle is not None and self._late_events:
-            self._watermarks.note_late(*self._late_after_idle, self.now)
+            self.watermarks.note_late(*self._late_after_idle, self.now)
         self._late_events, self._late_after_idle = 0, None
         self._units.late, self._context.is_late = NOBODY, False
         self._unit.draws, self._unit.random = 0, None
@@ -330,7 +330,7 @@ class Task(OrderedTask):
 
     def _moved_apart(self, number: int, source_ms: int) -> int:
         """Move the watermarks of operators that differ. Returns the highest of those that are concerned."""
-        marks = self._watermarks
+        marks = self.watermarks
         marks.of_source[number] = source_ms
         marks.advance(self.plan.inputs[number].moves)
         self._unit.watermark = highest = marks.highest(number)
@@ -340,7 +340,7 @@ class Task(OrderedTask):
         """Fire the timers that are due after a record. Returns whether some are left."""
         firing, unit, straight = self._firing, self._unit, self._straight
         if not self._units.apart:
-            self._watermarks.set_after_run(number, source_ms, watermark)
+            self.watermarks.set_after_run(number, source_ms, watermark)
         firing.drain()
         if firing.draining:
             return True
@@ -356,6 +356,6 @@ class Task(OrderedTask):
             )
 
     def _advance(self) -> None:
-        self._watermarks.advance()
+        self.watermarks.advance()
         self._firing.budget = self.settings.firing_budget
         self._firing.drain()

@@ -84,14 +84,14 @@ class TaskState:
         self._cells = self._new_cells(state, (events, processing))
         self._unit = self._cells.unit
         self._context = self._new_context()
-        self._watermarks = Watermarks(plan)
+        self.watermarks = Watermarks(plan)
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Decides which redriven records this task handles."""
         self._decoding: tuple[int, Sequence[InputRecord]] | None = None
         """The records that are being decoded, and the number of their input."""
         self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
-        tables, marks = self._cells.tables, self._watermarks
+        tables, marks = self._cells.tables, self.watermarks
         self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
@@ -104,12 +104,10 @@ class TaskState:
         self._fired = self.totals.drained
         self._units = self._new_units(watch)
         self._units.replaying = replaying
-        self._sweep = Sweep(self._units, self._watermarks, events, processing)
+        self._sweep = Sweep(self._units, self.watermarks, events, processing)
         """The firing, if an operator is ordered."""
         self._firing = (
-            self._sweep
-            if self._sweep.operators
-            else Firing(self._units, self._watermarks, events, processing)
+            self._sweep if self._sweep.operators else Firing(self._units, self.watermarks, events, processing)
         )
         self._sweep.inputs = self._inputs
         self._resumed: dict[int, tape.Ordered] = {}
@@ -153,18 +151,18 @@ class TaskState:
     def _new_units(self, watch: Watch | None) -> Units:
         make = Units if watch is None else watch.units
         return make(
-            self.plan, self.partition, self._cells, self._context, self._watermarks, self.totals, self._tape
+            self.plan, self.partition, self._cells, self._context, self.watermarks, self.totals, self._tape
         )
 
     def _due_of(self, number: int, queues: Sequence[TimerQueue]) -> TimerQueue | Due:
-        concerned = self._watermarks.concerned(number)
+        concerned = self.watermarks.concerned(number)
         found = [queues[one] for one in concerned if one < len(queues)]
         return found[0] if len(found) == 1 else Due(found)
 
     def _resume(self, cut: tape.Cut) -> None:
         for one in self.plan.inputs:
             self.positions[one.name] = cut.positions.get(one.name, self.positions[one.name])
-        self._watermarks.resume(cut)
+        self.watermarks.resume(cut)
         self._context.now = cut.now
         self._resumed = self._sweep.resumed(cut.ordered, self._dropped)
         for one in self.plan.inputs:
@@ -215,19 +213,14 @@ class TaskState:
     @property
     def watermark(self) -> int:
         """The lowest watermark of all operators."""
-        return self._watermarks.lowest
-
-    @property
-    def watermarks(self) -> Watermarks:
-        """The watermarks of sources and operators, read-only for the caller."""
-        return self._watermarks
+        return self.watermarks.lowest
 
     def published_ms(self, operator: int) -> int | None:
         """The event time up to which an operator emits nothing more; None if its sources are idle.
 
         It is its watermark, but below any timer, also of an actor before it in a stream, that is due.
         """
-        return self._watermarks.published_ms(operator, self._firing.held_ms)
+        return self.watermarks.published_ms(operator, self._firing.held_ms)
 
     def publications(self) -> dict[str, int | None]:
         """The watermarks of the next commit, by topic and channel; None if it holds no reader back."""
@@ -300,7 +293,7 @@ class TaskState:
 
     def watermark_of(self, source: int) -> int:
         """The watermark of one source."""
-        return self._watermarks.of_source[source]
+        return self.watermarks.of_source[source]
 
     def is_redriven(self, number: int, record: InputRecord | None) -> bool:
         """Whether a late record was redriven for this app. Then it is not treated as late."""
@@ -374,24 +367,24 @@ class TaskState:
         batch, index = self._cells.collect()
         if self.stored.rows:
             batch, index = self.stored.rows | batch, self.stored.index | index
-        plan, of_operator, ordered = self.plan, self._watermarks.of_operator, self._sweep.noted()
+        plan, of_operator, ordered = self.plan, self.watermarks.of_operator, self._sweep.noted()
         cut = tape.Cut(
             tape.FORMAT,
             plan.app,
             self.partition,
             self.lineage,
             dict(self.positions),
-            *self._watermarks.noted(),
+            *self.watermarks.noted(),
             self.now,
             msgspec.structs.replace(self.totals),
             self._tape.number + 1,
             self._base,
             {one.name: of_operator[one.index] for one in plan.operators},
-            [one.name for one in plan.operators if self._watermarks.ended_operators[one.index]],
+            [one.name for one in plan.operators if self.watermarks.ended_operators[one.index]],
             self._predecessors,
             self._next_identity(),
             ordered,
-            {name: copy(one) for name, one in self._watermarks.idleness.items()},
+            {name: copy(one) for name, one in self.watermarks.idleness.items()},
             self._refused_ahead(ordered),
         )
         first = not self._noted_start

@@ -47,7 +47,8 @@ class Place:
     def __init__(self, uri: str, filesystem: Any, path: str) -> None:
         self.uri = uri
         self._filesystem = filesystem
-        self._path = path
+        self.path = path
+        """The path as ``filesystem`` takes it."""
 
     @classmethod
     def at(cls, uri: str | os.PathLike[str]) -> Place:
@@ -67,7 +68,7 @@ class Place:
 
     def __truediv__(self, name: str) -> Place:
         head, mark, query = self.uri.partition("?") if self._filesystem is not None else (self.uri, "", "")
-        return Place(f"{head.rstrip('/')}/{name}{mark}{query}", self._filesystem, f"{self._path}/{name}")
+        return Place(f"{head.rstrip('/')}/{name}{mark}{query}", self._filesystem, f"{self.path}/{name}")
 
     def __repr__(self) -> str:
         return f"Place({self.shown!r})"
@@ -80,12 +81,7 @@ class Place:
     @property
     def shown(self) -> str:
         """The URI as it may be shown: without what could be a secret."""
-        return self._path if self._filesystem is None else _without_secrets(self.uri)
-
-    @property
-    def path(self) -> str:
-        """The path as ``filesystem`` takes it."""
-        return self._path
+        return self.path if self._filesystem is None else _without_secrets(self.uri)
 
     @property
     def filesystem(self) -> Any:
@@ -102,7 +98,7 @@ class Place:
     @contextmanager
     def open(self) -> Generator[Any]:
         """The file, open for reading by pyarrow. Raises FileNotFoundError or SnapshotUnavailableError."""
-        with self.failures("reading"), self.filesystem.open_input_file(self._path) as stream:
+        with self.failures("reading"), self.filesystem.open_input_file(self.path) as stream:
             yield stream
 
     def write(self, data: bytes, *, replace: bool = True) -> None:
@@ -112,12 +108,12 @@ class Place:
         """
         with self.failures(WRITING):
             if self._filesystem is None:
-                _write_local(Path(self._path), data, replace=replace)
+                _write_local(Path(self.path), data, replace=replace)
                 return
             if not replace and self.exists():
-                raise FileExistsError(self._path)
+                raise FileExistsError(self.path)
             self._make_parent()
-            with self.filesystem.open_output_stream(self._path) as stream:
+            with self.filesystem.open_output_stream(self.path) as stream:
                 stream.write(data)
 
     @contextmanager
@@ -126,14 +122,14 @@ class Place:
         with self.failures(WRITING):
             try:
                 if self._filesystem is None:
-                    Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-                    with Path(self._path).open("wb") as file:
+                    Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                    with Path(self.path).open("wb") as file:
                         yield file
                         file.flush()
                         os.fsync(file.fileno())
                 else:
                     self._make_parent()
-                    with self._filesystem.open_output_stream(self._path) as stream:
+                    with self._filesystem.open_output_stream(self.path) as stream:
                         yield stream
             except BaseException:
                 self._forget()
@@ -142,19 +138,19 @@ class Place:
     def exists(self) -> bool:
         """Whether there is a file."""
         with self.failures("looking"):
-            return bool(self.filesystem.get_file_info(self._path).type == filesystems.FileType.File)
+            return bool(self.filesystem.get_file_info(self.path).type == filesystems.FileType.File)
 
     def remove(self) -> bool:
         """Take a file away, for good; False where there was none."""
         with self.failures("deleting"):
             try:
                 if self._filesystem is None:
-                    Path(self._path).unlink()
-                    _sync_folder(Path(self._path).parent)
+                    Path(self.path).unlink()
+                    _sync_folder(Path(self.path).parent)
                 elif not self.exists():  # an object store does not say
                     return False
                 else:
-                    self._filesystem.delete_file(self._path)
+                    self._filesystem.delete_file(self.path)
             except FileNotFoundError:
                 return False
             return True
@@ -165,14 +161,14 @@ class Place:
         """Make the folder and those above it, where the place knows folders."""
         with self.failures(_MAKING):
             if self._filesystem is None:
-                Path(self._path).mkdir(parents=True, exist_ok=True)
+                Path(self.path).mkdir(parents=True, exist_ok=True)
             elif self._filesystem.type_name not in _OBJECT_STORES:
-                self._filesystem.create_dir(self._path, recursive=True)
+                self._filesystem.create_dir(self.path, recursive=True)
 
     def entries(self) -> list[Entry]:
         """What the folder holds, by name; nothing where there is no folder."""
         with self.failures("listing"):
-            selector = filesystems.FileSelector(self._path, allow_not_found=True)
+            selector = filesystems.FileSelector(self.path, allow_not_found=True)
             try:
                 infos = self.filesystem.get_file_info(selector)
             except FileNotFoundError:
@@ -193,9 +189,9 @@ class Place:
         with self.failures("deleting"):
             try:
                 if self._filesystem is None:
-                    shutil.rmtree(self._path)
+                    shutil.rmtree(self.path)
                 else:
-                    self._filesystem.delete_dir(self._path)
+                    self._filesystem.delete_dir(self.path)
             except FileNotFoundError:
                 pass
 
@@ -203,7 +199,7 @@ class Place:
         """What was written into this folder is found after a power cut."""
         if self._filesystem is None:
             with self.failures(WRITING):
-                _sync_folder(Path(self._path))
+                _sync_folder(Path(self.path))
 
     # --- failures ---
 
@@ -239,12 +235,12 @@ class Place:
 
     def _make_parent(self) -> None:
         if self._filesystem.type_name not in _OBJECT_STORES:
-            self._filesystem.create_dir(self._path.rpartition("/")[0], recursive=True)
+            self._filesystem.create_dir(self.path.rpartition("/")[0], recursive=True)
 
     def _forget(self) -> None:
         """Remove the file if possible: a file that no manifest names does no harm."""
         try:
-            self.filesystem.delete_file(self._path)
+            self.filesystem.delete_file(self.path)
         except OSError:
             pass
 
