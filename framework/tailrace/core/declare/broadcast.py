@@ -8,7 +8,7 @@
 Each task copies the records that it reads to every partition of ``<app>.<topic>.broadcast``. The record key of a copy is a *token*, a
 key that belongs to the partition. The actor with the topic's name has one instance per task, under that token. When a task
 has read its partition to the end for the first time, it sends a *mark*: a copy without a value. With the marks of all tasks
-a table is complete; before, drivers take no other records (``engine.first_start``).
+a table is complete; before, drivers take no other records (``FirstStart``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tailrace.core.declare.context import Context
 from tailrace.core.declare.declarations import Declarations
 from tailrace.core.declare.event_time import RECORD_TIME
 from tailrace.core.declare.handlers import process
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.collections import MapState
@@ -225,3 +226,42 @@ def shared(topic: Topic[E, K]) -> Shared[K, E]:
         )
     field: Any = SharedField(topic)
     return field  # type: ignore[no-any-return]  # the metaclass replaces it by what it shows
+
+
+class FirstStart:
+    """What a task knows of its tables, which have it in their state. ``tables``: of all actors, by number."""
+
+    def __init__(self, plan: Plan, partition: int, tables: tuple[Any, ...]) -> None:
+        self._plan, self._partition, self._tables = plan, partition, tables
+        copied = [one for one in plan.inputs if one.broadcast and not one.repartitioned]
+        self._inputs = {one.name: one for one in copied}
+        self._incomplete = [one.routes[0].operator for one in copied]
+        """The actors with tables that are not complete, as far as it is known."""
+
+    def awaits(self, number: int) -> bool:
+        """Whether no record of an input may be taken yet: a table is not complete."""
+        if not self._incomplete or self._plan.inputs[number].broadcast:
+            return False
+        every = self._plan.partitions
+        self._incomplete = [one for one in self._incomplete if len(self._marked(one)) < every]
+        return bool(self._incomplete)
+
+    def marks(self, source: int, now_ms: int) -> list[RawOutput]:
+        """The marks to send when a source has become idle, until the task's own mark has come back."""
+        found: list[RawOutput] = []
+        inputs = self._plan.inputs
+        for route in inputs[source].routes if source < len(inputs) and inputs[source].repartitioned else ():
+            to = self._inputs.get(route.name)
+            if (
+                to is not None
+                and to.topic is not None
+                and self._partition not in self._marked(to.routes[0].operator)
+            ):
+                found += copies(to.topic, Copy(self._partition), self._plan.partitions, max(0, now_ms))
+        return found
+
+    def _marked(self, actor: int) -> tuple[int, ...]:
+        """The tasks whose marks a table has."""
+        token = tokens(self._plan.partitions)[self._partition]
+        found: tuple[int, ...] = self._tables[actor].instance(token).read
+        return found

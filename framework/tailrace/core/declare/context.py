@@ -24,9 +24,10 @@ from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
 from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import to_ms
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.records import OWN_KEY, Headers
+from tailrace.core.values.event_values import change_of
 from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K", default=Any)
@@ -382,3 +383,36 @@ class Context(ContextTimers, Generic[K]):
     def _place(self) -> str:
         route = self._unit.route
         return "a handler that has returned" if route is None else route.name
+
+
+class CheckedContext(Context[K]):
+    """Refuses events and messages whose readers would get a different value.
+
+    msgspec does not check the values of a struct.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
+    @overload
+    def emit(self, to: Stream[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
+    def emit(self, to: Any, event: Any, *surplus: Any, **at: Any) -> None:
+        """Like ``Context.emit``; raises EmittedTypeError if readers would get a different value."""
+        super().emit(to, event, *surplus, **at)
+        if not to.is_stream:
+            to.codec.check(event)
+
+    def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
+        """Like ``Context.send``; raises EmittedTypeError if the receiver would get a different value."""
+        super().send(actor, key, message)
+        plan = self._plan.actor_of(actor)
+        codec = plan.messages[plan.message_names[message.__class__]]
+        change = change_of(message, codec.encode, codec.decode, json=False)
+        if change is not None:
+            raise EmittedTypeError(
+                f"a message of type {type(message).__name__} to {plan.name} cannot be sent as it is: "
+                f"{change}",
+                field=change.path or None,
+                hint="Convert it before it is sent, or declare the field with the type that it holds.",
+            )

@@ -24,18 +24,9 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from types import (
-    CellType,
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
 from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta
@@ -43,12 +34,12 @@ from tailrace.core.declare.topic import Edge
 
 _LARGEST = 10_000
 """A container with more elements is data: its elements are not looked at."""
-_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, MappingProxyType)
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, types.MappingProxyType)
 _HELD: Mapping[type[Any], tuple[str, ...]] = {
     classmethod: ("__func__",),
     functools.partial: ("func", "args", "keywords"),
     functools.partialmethod: ("func", "args", "keywords"),
-    MethodType: ("__func__", "__self__"),
+    types.MethodType: ("__func__", "__self__"),
     property: ("fget",),
     staticmethod: ("__func__",),
 }
@@ -60,7 +51,7 @@ class References:
     ``cls`` is the actor class that the handler is a method of, or None.
     """
 
-    def __init__(self, handler: FunctionType, cls: type[Any] | None) -> None:
+    def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
         self.edges: set[Edge[Any, Any]] = set()
         self.actors: set[type[Any]] = set()
         self.names: set[str] = set()
@@ -87,22 +78,22 @@ class References:
         return len(self._seen) > before
 
     def _visit(self, one: Any) -> Iterator[Any]:
-        kind = _type_of(one)
+        kind = type(one)  # isinstance would run the code of a proxy
         if issubclass(kind, Edge):
             self.edges.add(one)
         elif issubclass(kind, ActorMeta):
             self.actors.add(one)
             if one in self._bases:  # the methods of another actor run in its own handlers
                 yield from self._class(one)
-        elif issubclass(kind, FunctionType):
+        elif issubclass(kind, types.FunctionType):
             yield from self._function(one)
-        elif issubclass(kind, ModuleType):
+        elif issubclass(kind, types.ModuleType):
             self._owners += () if one.__name__ in sys.stdlib_module_names else (one,)
         elif issubclass(kind, type):
             yield from self._class(one)
         elif not _is_library(kind):
             # Objects of other packages may lead anywhere, such as to all that a client or a test runner holds.
-            self._owners += (one,) if kind is SimpleNamespace or self._is_own(kind.__module__) else ()
+            self._owners += (one,) if kind is types.SimpleNamespace or self._is_own(kind.__module__) else ()
             yield kind
             yield from (getattr(one, name) for name in _HELD.get(kind, ()))
             yield _scope(one).get("__wrapped__")
@@ -115,9 +106,11 @@ class References:
         if self._is_own(cls.__module__):
             self._owners.append(cls)
             held = (pair for base in cls.__mro__ for pair in _scope(base).items())
-            yield from (found for name, found in held if name[:2] == "__" and type(found) is FunctionType)
+            yield from (
+                found for name, found in held if name[:2] == "__" and type(found) is types.FunctionType
+            )
 
-    def _function(self, function: FunctionType) -> Iterator[Any]:
+    def _function(self, function: types.FunctionType) -> Iterator[Any]:
         code, scope = function.__code__, function.__globals__
         enclosing = zip(code.co_freevars, function.__closure__ or (), strict=True)
         yield from (_content(cell) for name, cell in enclosing if name != "__class__")
@@ -141,17 +134,13 @@ class References:
 def _attributes(owner: Any, names: set[str]) -> Iterator[Any]:
     """The attributes with one of these names. ``super()`` may find those that a class overrides."""
     hidden: set[str] = set()
-    for scope in map(_scope, owner.__mro__ if issubclass(_type_of(owner), type) else (owner,)):
+    for scope in map(_scope, owner.__mro__ if issubclass(type(owner), type) else (owner,)):
         found = (names & scope.keys()) - hidden
         yield from (scope[name] for name in found)
         hidden |= set() if "super" in names else found
-    for scope in map(_scope, _type_of(owner).__mro__):
+    for scope in map(_scope, type(owner).__mro__):
         slots = (scope[name] for name in names & scope.keys())
-        yield from (_content(slot, owner) for slot in slots if type(slot) is MemberDescriptorType)
-
-
-def _type_of(one: object) -> Any:
-    return type(one)  # isinstance would run the code of a proxy
+        yield from (_content(slot, owner) for slot in slots if type(slot) is types.MemberDescriptorType)
 
 
 def _scope(one: object) -> Mapping[str, Any]:
@@ -159,21 +148,21 @@ def _scope(one: object) -> Mapping[str, Any]:
         found: Any = object.__getattribute__(one, "__dict__")
     except AttributeError:
         return {}
-    return found if type(found) in (dict, MappingProxyType) else {}
+    return found if type(found) in (dict, types.MappingProxyType) else {}
 
 
-def _content(place: CellType | MemberDescriptorType, owner: object = None) -> Any:
+def _content(place: types.CellType | types.MemberDescriptorType, owner: object = None) -> Any:
     """What a variable or slot holds. None: it is empty."""
     try:
-        return place.cell_contents if isinstance(place, CellType) else place.__get__(owner)
+        return place.cell_contents if isinstance(place, types.CellType) else place.__get__(owner)
     except (ValueError, AttributeError):
         return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """The names in some code and in the code that is nested in it: those of objects, and those of attributes."""
-    pairs = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
+    pairs = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
     uses = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opcode in dis.hasname]
     attributes = frozenset(name for kind, name in uses if kind.endswith(("_ATTR", "_METHOD")))
     names = frozenset(name for kind, name in uses if not kind.endswith(("_ATTR", "_METHOD")))
@@ -192,7 +181,7 @@ def code_root(module: str) -> str:
     return top if folder.rpartition("/")[2] in ("", "site-packages", "dist-packages") else folder
 
 
-def _module_of(function: FunctionType) -> str:
+def _module_of(function: types.FunctionType) -> str:
     return str(function.__globals__.get("__name__"))  # functools.wraps changes __module__
 
 

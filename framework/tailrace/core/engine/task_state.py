@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.checked_context import CheckedContext
-from tailrace.core.declare.context import Context
+from tailrace.core.declare.broadcast import FirstStart
+from tailrace.core.declare.context import CheckedContext, Context
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.engine import tape
@@ -26,7 +26,6 @@ from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.firing import Due, Firing
-from tailrace.core.engine.first_start import FirstStart
 from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch

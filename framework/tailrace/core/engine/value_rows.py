@@ -10,6 +10,7 @@ field use the decoder and encoder that do this.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -58,15 +59,9 @@ def carrying(
 ) -> tuple[Callable[[Any], bytes], Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Two encoders and the decoder of an actor's instances with these fields, in the order of the row."""
 
-    def encode(instance: Any) -> bytes:
-        return with_carried(instance, plan.encode(instance))
-
-    def encode_unsettled(instance: Any) -> bytes:
-        return with_carried(instance, plan.encode_unsettled(instance))
-
-    def with_carried(instance: Any, encoded: bytes) -> bytes:
+    def with_carried(encode: Callable[[Any], bytes], instance: Any) -> bytes:
         carried = getattr(instance, "_tr_carried", None)
-        return encoded if carried is None else with_more(encoded, *carried)
+        return encode(instance) if carried is None else with_more(encode(instance), *carried)
 
     def decode(data: bytes) -> Any:
         instance = plan.decode(data)
@@ -74,7 +69,7 @@ def carrying(
         instance._tr_carried = (len(found), _pairs(found)) if found else None
         return instance
 
-    return encode, encode_unsettled, decode
+    return partial(with_carried, plan.encode), partial(with_carried, plan.encode_unsettled), decode
 
 
 def with_more(encoded: bytes, count: int, pairs: bytes) -> bytes:

@@ -85,9 +85,7 @@ def _installed() -> Mapping[str, str]:
     return {one.name: one.version for one in reversed([*metadata.distributions()])}
 
 
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    return metadata.packages_distributions()
+_distributions = cache(metadata.packages_distributions)
 
 
 def _digest(name: str) -> str:

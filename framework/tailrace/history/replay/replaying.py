@@ -97,9 +97,10 @@ def _output_comparisons(
     if not options.compare or options.keys is not None:
         return {}
     cuts = {number: history.committed(number).cut for number in numbers}
+    counts = {number: tape.decode_cut(cut).totals.outputs if cut else 0 for number, cut in cuts.items()}
     outputs_of, in_part = history.emitted(numbers)
     return {
-        number: OutputComparison(history.plan, number, emitted, _outputs_at(cuts[number]), in_part)
+        number: OutputComparison(history.plan, number, emitted, counts[number], in_part)
         for number, emitted in outputs_of.items()
     }
 
@@ -122,10 +123,6 @@ def _check_limits(history: AppHistory, limits: Limits, numbers: Collection[int])
         if cuts[number].base:
             begun = taped_beginning(history, number, cuts[number])
             check_after_beginning(plan, limits, number, begun.snapshot, begun.decoded)
-
-
-def _outputs_at(cut: bytes | None) -> int:
-    return 0 if cut is None else tape.decode_cut(cut).totals.outputs
 
 
 def _note_comparisons(options: ReplayOptions, report: ReplayReport) -> None:

@@ -19,6 +19,7 @@ The worker asks which source it is, and ``tailrace status`` asks why. No result 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -68,16 +69,14 @@ def lag_of(log: Log, place: TopicPartition, position: int) -> int:
     return end - (found.records[0].offset if found.records else found.next_offset)
 
 
+@dataclass(frozen=True, slots=True)
 class Holding:
     """Finds the sources that hold the operators of one task back. It only reads the log."""
 
-    def __init__(
-        self, plan: Plan, partition: int, log: Log, is_owned: IsOwned = lambda _publisher: None
-    ) -> None:
-        self._plan = plan
-        self._partition = partition
-        self._log = log
-        self._is_owned = is_owned
+    _plan: Plan
+    _partition: int
+    _log: Log
+    _is_owned: IsOwned = lambda _publisher: None
 
     def lowest(self, marks: Watermarks, operator: int) -> int | None:
         """The source that holds an operator back; None if it has ended, or all of its sources are idle."""
