@@ -160,6 +160,6 @@ def span_ms(where: str, value: Any) -> int:
     sign = 1
     if isinstance(value, str) and value.startswith("-"):
         sign, value = -1, value[1:]
-    elif isinstance(value, int | timedelta) and value < type(value)():
+    elif isinstance(value, int | timedelta) and abs(value) != value:
         sign, value = -1, -value
     return sign * declared_duration(where, "within", value)

@@ -170,7 +170,7 @@ class ContextTimers:
 
     def _timer_id(self, domain: int, name: str) -> tuple[int, bytes]:
         table = self._unit.table
-        ids = table.timer_ids[domain]
+        ids: dict[str, tuple[int, bytes]] = table.timer_ids[domain]
         known = ids.get(name)
         if known is None:
             self._handled(domain, name)

@@ -101,7 +101,7 @@ def of_fixed_values(
     form = scalar(*kinds)
     kind: Any = next(iter(members.values())).__class__
     # A dict lookup would accept 1 for True and a str for its StrEnum: check the type first.
-    written = {member: form.encode(value) for value, member in members.items()}
+    written: dict[Any, bytes] = {member: form.encode(value) for value, member in members.items()}
     read = {data: member for member, data in written.items()}
 
     def encode(key: Any) -> bytes:
