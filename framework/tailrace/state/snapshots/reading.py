@@ -31,7 +31,8 @@ _HELD_IN_MEMORY = 64 << 20
 """Up to this size a file is fetched once, hashed and read from memory; a larger one is read twice."""
 
 _USE_ANOTHER = "Use another snapshot, or rebuild one from the log. This one is left unchanged."
-_DIFFERS = "its sha256 differs"
+_IS_MISSING = "is missing"
+_DIFFERS = "differs from the published one: its sha256 differs"
 
 Changes: TypeAlias = tuple[list[bytes], "list[bytes | None]"]
 
@@ -207,7 +208,7 @@ class Snapshot:
             with place.failures("reading"):
                 yield
         except FileNotFoundError as error:
-            raise _missing(level, file) from error
+            raise _altered(level, file, _IS_MISSING) from error
 
     # --- whole or not ---
 
@@ -217,9 +218,12 @@ class Snapshot:
             sizes = {entry.name: entry.size for entry in level.place.entries() if not entry.is_folder}
             for file in (file for task in level.manifest.tasks for file in task.files):
                 if file.name not in sizes:
-                    raise _missing(level, file)
+                    raise _altered(level, file, _IS_MISSING)
                 if sizes[file.name] != file.bytes:
-                    raise _altered(level, file, f"it has {sizes[file.name]} bytes, not {file.bytes}")
+                    what = (
+                        f"differs from the published one: it has {sizes[file.name]} bytes, not {file.bytes}"
+                    )
+                    raise _altered(level, file, what)
 
     def verify(self) -> list[Problem]:
         """Read every byte of the chain, return what is missing or altered. Raises SnapshotUnavailableError."""
@@ -328,19 +332,7 @@ def _proven(level: Level, file: FileInfo) -> Generator[Any]:
         yield stream
 
 
-def _missing(level: Level, file: FileInfo) -> AlteredSnapshotError:
-    return AlteredSnapshotError(
-        f"the file {file.name} is missing",
-        snapshot=level.manifest.id,
-        path=level.place.shown,
-        hint=_USE_ANOTHER,
-    )
-
-
 def _altered(level: Level, file: FileInfo, what: str) -> AlteredSnapshotError:
     return AlteredSnapshotError(
-        f"the file {file.name} differs from the published one: {what}",
-        snapshot=level.manifest.id,
-        path=level.place.shown,
-        hint=_USE_ANOTHER,
+        f"the file {file.name} {what}", snapshot=level.manifest.id, path=level.place.shown, hint=_USE_ANOTHER
     )
