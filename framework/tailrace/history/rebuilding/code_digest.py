@@ -27,8 +27,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from tailrace.core.declare.emissions import code_root
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.references import code_root
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import environment
 
