@@ -3,7 +3,7 @@
 One context serves all handlers of a task. It is valid only while a handler runs. All of its values are functions of the
 causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of the call (an input position, or the
 seed that a timer got when it was set), the actor, the key and the number of the draw. So it is the same in a rebuild of some
-keys, in another split of the work and with other actors.
+keys, and with other actors.
 """
 
 from __future__ import annotations

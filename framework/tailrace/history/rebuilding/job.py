@@ -8,7 +8,7 @@ time, more than once, at the same time as another process. These values make tha
     job        settled once, by the first driver: where each task ends, the snapshot's folder. It is kept in
                the work folder, so that a later driver ends where the first would have ended
     unit       one part: a kind, a partition, a round. It reads the log and the results of earlier units
-    result     the outcome of a unit, see ``results``
+    result     what a unit has made, see ``results``
 
 All of them are msgspec structs: ``encode`` and ``decode_unit`` transfer them to another machine.
 """
