@@ -68,7 +68,7 @@ class Declaration:
     operator: str = ""
     """For an actor that is an operator of the library: what it does. Its stored state belongs to that."""
     parameters: tuple[Any, ...] = ()
-    """The type variables of a generic base class; its annotations are resolved where a subclass gives types for them."""
+    """The type variables that a generic base class still has; its annotations are resolved where a subclass gives types for them."""
 
     @property
     def meaning(self) -> dict[str, str]:
@@ -143,7 +143,7 @@ else:
                     read_migrations(cls, scope),
                     order=order or _inherited_order(bases),
                     components=_inherited_components(bases) | components,
-                    parameters=_parameters(cls),
+                    parameters=getattr(cls, "__parameters__", ()),
                 ),
             )
             resolve(cls, last_call=False)
@@ -248,11 +248,6 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
 def _inherited_components(bases: tuple[type, ...]) -> dict[str, Component]:
     inherited = [declaration_of(base).components for base in bases if isinstance(base, ActorMeta)]
     return inherited[0] if inherited else {}
-
-
-def _parameters(cls: type[Any]) -> tuple[Any, ...]:
-    """The type variables that a generic class still has."""
-    return getattr(cls, "__parameters__", ())
 
 
 def _inherited_order(bases: tuple[type, ...]) -> str | None:

@@ -161,11 +161,9 @@ def _published(
 
 def _check_internal_names(app: Declarations) -> None:
     for name in sorted(app.topics):
-        if name not in own_topics_of(app.name) and not is_changelog_of(app.name, name):
-            continue
-        raise DefinitionError(
-            f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
-        )
+        if name in own_topics_of(app.name) or is_changelog_of(app.name, name):
+            what = f"the topic {name!r} has the name of an internal topic of its app"
+            raise DefinitionError(what, hint="Rename it.")
 
 
 def _handlers(app: Declarations) -> Iterator[Handler]:
@@ -176,10 +174,8 @@ def _handlers(app: Declarations) -> Iterator[Handler]:
 
 def _order(levels: list[int]) -> tuple[int, ...]:
     """The place of each actor among timers of one instant: by level, then by name."""
-    places = {
-        actor: place for place, actor in enumerate(sorted(range(len(levels)), key=lambda a: (levels[a], a)))
-    }
-    return tuple(places[actor] for actor in range(len(levels)))
+    places = sorted(range(len(levels)), key=lambda actor: (levels[actor], actor))
+    return tuple(map(places.index, range(len(levels))))
 
 
 # --- operators

@@ -74,11 +74,8 @@ def fold(
         if end:
             kept.update(pending)
             kept.update(changes(place, records[:end]))
-            cut, position, headers = (
-                kept.pop(rows.CUT_ROW),
-                records[end - 1].offset + 1,
-                records[end - 1].headers,
-            )
+            cut, of_cut = kept.pop(rows.CUT_ROW), records[end - 1]
+            position, headers = of_cut.offset + 1, of_cut.headers
             pending = changes(place, records[end:])
         else:
             pending.update(changes(place, records))
