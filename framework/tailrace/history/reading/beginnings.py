@@ -30,6 +30,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import (
     CorruptStateError,
     OffsetGoneError,
@@ -209,6 +210,33 @@ def rows_of(snapshot: Snapshot, partition: int) -> Iterator[tuple[bytes, bytes]]
     if schema:
         yield rows.SCHEMA_ROW, schema
     yield from snapshot.rows(partition)
+
+
+def check_whole(snapshot: Snapshot, plan: Plan, keys: Collection[str] = ()) -> None:
+    """Check that a snapshot leaves nothing out that continues from it. ``keys``: only these do.
+
+    Raises SnapshotMismatchError: it does, or it has another number of partitions.
+    """
+    manifest = snapshot.manifest
+    if manifest.partitions != plan.partitions:
+        raise SnapshotMismatchError(
+            f"the snapshot {manifest.id} has {manifest.partitions} partitions, the app {plan.app!r} has "
+            f"{plan.partitions}",
+            hint=f"Its keys are spread over {manifest.partitions}: give the app partitions={manifest.partitions}, or begin "
+            "without it.",
+        )
+    for one in snapshot.chain:
+        if one.as_of_ms is not None:
+            raise SnapshotMismatchError(
+                f"the snapshot {manifest.id} is as of {instant(one.as_of_ms)}: it has left out events from before its "
+                "positions, which would be lost",
+                hint="Start from one that was made without --as-of.",
+            )
+        if one.keys and not (keys and {*keys} <= {*one.keys}):
+            raise SnapshotMismatchError(
+                f"the snapshot {manifest.id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                hint="Start from a whole one. A rebuild may ask for these keys (--key), if the app does not send to itself.",
+            )
 
 
 def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.Cut, snapshot: str) -> None:

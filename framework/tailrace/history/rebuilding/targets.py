@@ -13,9 +13,10 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.describe_rows import instant
-from tailrace.core.errors import OptionError, SnapshotMismatchError
+from tailrace.core.errors import OptionError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.beginnings import check_whole
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.rebuilding.canonical_targets import settle_canonical
@@ -75,27 +76,8 @@ def _base(request: Request, past: HistorySource) -> Snapshot | None:
     if request.source.base is None:
         return None
     base = Snapshots(request.source.base, past.plan.app).open(request.source.base_id)
-    if base.manifest.partitions != past.plan.partitions:
-        raise SnapshotMismatchError(
-            f"the snapshot {base.manifest.id} has {base.manifest.partitions} partitions, the app "
-            f"{past.plan.app!r} has {past.plan.partitions}",
-            hint="Rebuild from the beginning, or from a snapshot with the same number.",
-        )
-    for one in base.chain:
-        if one.as_of_ms is not None:
-            raise SnapshotMismatchError(
-                f"the snapshot {base.manifest.id} is as of {instant(one.as_of_ms)}: it has left out events from before "
-                "its positions",
-                hint="Continue from one that was made without --as-of.",
-            )
-        if one.keys and (own_inputs(past.plan) or not (request.keys and {*request.keys} <= {*one.keys})):
-            raise SnapshotMismatchError(
-                f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others "
-                "would be gone",
-                hint="Continue from a whole one: the app sends to itself, so the other keys are run as well."
-                if own_inputs(past.plan)
-                else "Continue from a whole one, or ask for these keys (--key).",
-            )
+    # In an app that sends to itself, the other keys are run as well.
+    check_whole(base, past.plan, () if own_inputs(past.plan) else request.keys)
     return base
 
 

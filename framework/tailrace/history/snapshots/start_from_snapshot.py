@@ -48,7 +48,6 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import (
     FencedError,
     SnapshotMismatchError,
@@ -59,7 +58,7 @@ from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import AppHistory, Committed
-from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, rows_of
+from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, check_whole, rows_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.commit_identity import new_nonce, standing
 from tailrace.history.reading.cut_notes import READ, ROWS, SNAPSHOT, cut_header, header_of, kept_headers
@@ -226,29 +225,9 @@ class _Task:
     # --- does it fit?
 
     def _fitting_entry(self) -> TaskEntry:
-        manifest = self._snapshot.manifest
-        if manifest.partitions != self._plan.partitions:
-            raise SnapshotMismatchError(
-                f"the snapshot {self._id} has {manifest.partitions} partitions, the app "
-                f"{self._plan.app!r} has {self._plan.partitions}",
-                hint=f"Its keys are spread over {manifest.partitions}: give the app "
-                f"partitions={manifest.partitions}.",
-            )
-        for one in self._snapshot.chain:
-            if one.as_of_ms is not None:
-                raise SnapshotMismatchError(
-                    f"the snapshot {self._id} is as of {instant(one.as_of_ms)}: it has left out events from before its "
-                    "positions, which would be lost",
-                    hint="Start from one that was made without --as-of.",
-                )
-            if one.keys:
-                raise SnapshotMismatchError(
-                    f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be "
-                    "gone",
-                    hint="Start from a whole one.",
-                )
+        check_whole(self._snapshot, self._plan)
         try:
-            return manifest.task(self._number)
+            return self._snapshot.manifest.task(self._number)
         except KeyError:
             raise SnapshotMismatchError(
                 f"the snapshot {self._id} holds nothing of partition {self._number}",
