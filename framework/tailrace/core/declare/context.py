@@ -393,10 +393,6 @@ class CheckedContext(Context[K]):
 
     __slots__ = ()
 
-    @overload
-    def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
-    @overload
-    def emit(self, to: Stream[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     def emit(self, to: Any, event: Any, *surplus: Any, **at: Any) -> None:
         """Like ``Context.emit``; raises EmittedTypeError if readers would get a different value."""
         super().emit(to, event, *surplus, **at)
