@@ -123,8 +123,6 @@ class Aggregate(Generic[E_contra, A, V_co]):
 class _Made(Aggregate[E, A, V]):
     """An aggregate of this module: its functions, and what it holds and gives (``EVENT`` in it: the type of events)."""
 
-    spec, merges = "", False
-
     def __init__(
         self,
         spec: str,
@@ -136,8 +134,16 @@ class _Made(Aggregate[E, A, V]):
         *,
         ordered: bool = False,
     ) -> None:
-        self.spec, self.merges, self.ordered = spec, merge is not None, ordered
+        self._spec, self._merges, self.ordered = spec, merge is not None, ordered
         self.__dict__.update(types=types, start=lambda: start, add=add, merge=merge, result=result)
+
+    @property
+    def spec(self) -> str:
+        return self._spec
+
+    @property
+    def merges(self) -> bool:
+        return self._merges
 
 
 def _same(acc: A) -> A:

@@ -91,7 +91,7 @@ class References:
         return len(self._seen) > before
 
     def _visit(self, one: Any) -> Iterator[Any]:
-        kind = type(one)  # isinstance would run the code of a proxy
+        kind: Any = type(one)  # isinstance would run the code of a proxy
         if issubclass(kind, Edge):
             self.edges.add(one)
         elif issubclass(kind, ActorMeta):

@@ -52,7 +52,7 @@ class Table(ActorTimers):
         if self.past.fields:
             self.encode, self.encode_unsettled, self.decode = carrying(plan, self.past.fields)
         self.encode_key = plan.key_codec.encode
-        self.seal = plan.seal or (lambda _instance: None)  # without plain fields there is nothing to seal
+        self.seal: Callable[[Any], None] = plan.seal or (lambda _: None)  # without plain fields
         self.images: dict[Any, bytes] | None = {} if checked else None
         """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
