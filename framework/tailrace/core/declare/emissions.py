@@ -37,7 +37,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 from tailrace.core.declare.actor import ActorMeta, declaration_of
 from tailrace.core.declare.declarations import Declarations, Declared
@@ -91,7 +91,7 @@ class References:
         return len(self._seen) > before
 
     def _visit(self, one: Any) -> Iterator[Any]:
-        kind: Any = type(one)  # isinstance would run the code of a proxy
+        kind = cast("Any", type(one))  # isinstance would run the code of a proxy
         if issubclass(kind, Edge):
             self.edges.add(one)
         elif issubclass(kind, ActorMeta):
