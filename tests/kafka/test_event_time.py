@@ -22,7 +22,8 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.records import Output
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.status.inspection import AppReport, Stored
+from tailrace.history.status.inspection import AppReport
+from tailrace.history.status.stored import Stored
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings

@@ -232,7 +232,10 @@ def count(events: int) -> Count:
     Raises:
         DefinitionError: It is not a whole number of 1 or more.
     """
-    at_least_one("windows.count", "events", events)
+    if type(events) is not int or events < 1:
+        raise DefinitionError(
+            f"windows.count has {events!r} events", hint="Give a whole number of 1 or more."
+        )
     return Count(events)
 
 
