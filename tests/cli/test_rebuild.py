@@ -26,7 +26,6 @@ from tests.runtime.processes import ROOT
 from tests.runtime.tallies import ticks
 
 SHOPS = "tests.history.rebuilding.shops:app"
-ORDERS = "tests.history.rebuilding.orders:app"
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,6 @@ NIGHTS = 4
 READINGS = [one for number in range(NIGHTS) for one in chained.night(number)]
 
 
-def nights(folder: Path, *apps: str) -> None:
-    """Every night some readings come, and the apps are run to the end of them, one after the other."""
-    for number in range(NIGHTS):
-        append(folder, chained.records(chained.night(number)), {"left": 3, "right": 3})
-        for app in apps:
-            live_on(folder, app)
-
-
 class Reader:
     """The second app at work between the nights, in this process."""
 
@@ -64,52 +56,35 @@ def windows(folder: Path) -> Counter[Window]:
 
 
 def emitted(folder: Path, order: str) -> Counter[Window]:
-    """The windows that a rebuild of the second app emits."""
-    done(folder, SECOND, order=order, outputs=f"parquet:{folder / 'out'}")
-    again = lived.emitted(folder / "out", "windows")
+    """The windows that a rebuild of the second app emits; along the tape it has the rows of the service."""
+    _, snapshot = done(folder, SECOND, order=order, outputs=f"parquet:{folder / order}")
+    if order == "tape":
+        assert [one.rows for one in rebuilt(snapshot)] == [
+            one.rows for one in live(folder, chained.second.plan())
+        ]
+    again = lived.emitted(folder / order, "windows")
     return Counter(msgspec.json.decode(one.value or b"", type=Window) for one in again)
 
 
-def up_to_the_last() -> Counter[Window]:
-    """All windows but those that the last reading may still belong to, as after a bounded run."""
-    return chained.expected(READINGS, READINGS[-1][1].at)
-
-
-@pytest.mark.parametrize("live_between", [False, True], ids=["comes-later", "reads-along"])
-def test_a_live_reader_behind_nightly_runs_gets_every_window(tmp_path: Path, live_between: bool) -> None:
-    if not live_between:
-        nights(tmp_path, FIRST)
-    reader = None
-    for number in range(NIGHTS if live_between else 1):
-        if live_between:
-            append(tmp_path, chained.records(chained.night(number)), {"left": 3, "right": 3})
-            live_on(tmp_path, FIRST)
-        reader = reader or Reader(tmp_path)
-        reader.work()
-    assert reader is not None
-    reader.close()
-    assert windows(tmp_path) == up_to_the_last()
-    assert emitted(tmp_path, "tape") == up_to_the_last()
-    assert [one.rows for one in rebuilt(done(tmp_path, SECOND, order="tape")[1])] == [
-        one.rows for one in live(tmp_path, chained.second.plan())
-    ]
-
-
-def test_nightly_runs_of_both_give_every_window_and_so_do_their_rebuilds(tmp_path: Path) -> None:
-    nights(tmp_path, FIRST, SECOND)
-    assert windows(tmp_path) == chained.expected(READINGS)
-    for app, plan in ((FIRST, chained.first.plan()), (SECOND, chained.second.plan())):
-        again = rebuilt(done(tmp_path, app, order="tape")[1])
-        assert [one.rows for one in again] == [one.rows for one in live(tmp_path, plan)]
-
-
-@pytest.mark.parametrize("second", ["nightly", "live", "never ran"])
-def test_a_chain_is_rebuilt_with_every_window(tmp_path: Path, second: str) -> None:
-    nights(tmp_path, *((FIRST, SECOND) if second == "nightly" else (FIRST,)))
-    if second == "live":
-        reader = Reader(tmp_path)
-        reader.work()
+@pytest.mark.parametrize("second", ["nightly", "reads along", "comes later", "never ran"])
+def test_a_chain_comes_to_every_window_and_so_do_its_rebuilds(tmp_path: Path, second: str) -> None:
+    """Every night some readings come, and the first app is run to the end of them."""
+    reader: Reader | None = None
+    for number in range(NIGHTS):
+        append(tmp_path, chained.records(chained.night(number)), {"left": 3, "right": 3})
+        live_on(tmp_path, FIRST)
+        if second == "nightly":
+            live_on(tmp_path, SECOND)
+        elif second == "reads along" or (second == "comes later" and number == NIGHTS - 1):
+            reader = reader or Reader(tmp_path)
+            reader.work()
+    if reader is not None:
         reader.close()
-    # A rebuild in canonical order ends the inputs as the service's last run did.
-    wanted = chained.expected(READINGS) if second == "nightly" else up_to_the_last()
+    # A bounded run ends the last windows, to which another reading may belong. So does its rebuild in canonical order.
+    wanted = chained.expected(READINGS, 1 << 60 if second == "nightly" else READINGS[-1][1].at)
+    if second != "never ran":
+        assert windows(tmp_path) == wanted
+        assert emitted(tmp_path, "tape") == wanted
     assert emitted(tmp_path, "canonical") == wanted
+    again = rebuilt(done(tmp_path, FIRST, order="tape")[1])
+    assert [one.rows for one in again] == [one.rows for one in live(tmp_path, chained.first.plan())]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.core.engine.replay import Limits
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.history.reading.stretches import scan
@@ -110,11 +111,12 @@ def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, see
     passed_over = {app: sum(1 for part in records for one in part if not _is_for(one, app)) for app in APPS}
     assert all(passed_over.values())
     redriven = sum(sharing.is_redriven(one) for part in records for one in part)
+    ends = Limits({"orders": {number: len(part) for number, part in enumerate(records)}})
     for app in APPS:
         assert world.of_service(app) == wanted, app
         assert world.replay(app) == passed_over[app]
-        for order in ("tape", "canonical"):
-            report, snapshot = done(world.folder, ref(app), order=order)
+        for order, until in (("tape", Limits()), ("canonical", Limits()), ("canonical", ends)):
+            report, snapshot = done(world.folder, ref(app), order=order, until=until)
             assert ids(lived.rebuilt(snapshot)) == wanted, (app, order)
             skipped = passed_over[app] if order == "tape" else redriven
             assert report.for_others == skipped

@@ -146,6 +146,22 @@ def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
     refused(sold, SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id)
 
 
+@pytest.mark.parametrize("order", ["tape", "canonical"])
+def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, order: str) -> None:
+    """Of a whole one, all other keys would be gone, and nobody would know."""
+    fill(tmp_path, 1)
+    report, part = done(tmp_path, SHOPS, keys=("shop-1", "shop-4"), order=order)
+    assert "it holds the keys shop-1, shop-4 only" in report.notes
+    base = {"base": str(tmp_path / "snapshots"), "base_id": part.manifest.id, "order": order}
+    for keys in ((), ("shop-1", "shop-2")):
+        refused(tmp_path, SnapshotMismatchError, "holds the keys shop-1, shop-4 only", keys=keys, **base)
+    assert len(Snapshots(base["base"], "shops").list()) == 1
+    if order == "canonical":
+        _, same = done(tmp_path, SHOPS, keys=("shop-1", "shop-4"), **base)
+        assert same.manifest.keys == ("shop-1", "shop-4")
+        assert [one.rows for one in rebuilt(same)] == [one.rows for one in rebuilt(part)]
+
+
 def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(3), {"sales": 2})
     refused(tmp_path, UnknownTopicError, "has never run .*--order canonical", order="tape")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,47 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.errors import HandlerError
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.testing import Harness
-from tests.history.rebuilding import pairs
-from tests.history.rebuilding.lived import append, done, emitted, live, live_on, rebuilt
-from tests.runtime.bounded_run import read_all
-
-APP = "tests.history.rebuilding.pairs:app"
-
-
-def windows(folder: Path, topic: str) -> Counter[pairs.Window]:
-    with closing(EmbeddedLog(folder / "log", create=False)) as log:
-        return Counter(read_all(log, topic, pairs.Window))
-
-
-@pytest.mark.one_seed_in(50)
-def test_pairs_count_in_the_window_of_their_own_time(seeds: range) -> None:
-    for seed in seeds:
-        history = pairs.history(seed)
-        with Harness(pairs.app, slice_size=1 + seed % 7) as h:
-            for topic, half in history:
-                h.send(topic, half)
-            assert Counter(h.emitted(pairs.windows)) == pairs.expected(history)
-            assert (h.late, h.behind) == (0, {})
-            h.replay()
-            assert h.explore(schedules=5, seed=seed, idleness=False).equal
-
-
-@pytest.mark.parametrize("order", ["tape", "canonical"])
-def test_a_service_and_its_rebuild_count_the_same_windows(tmp_path: Path, order: str) -> None:
-    history = pairs.history(1, 600)
-    append(tmp_path, pairs.records(history), {"lefts": 2, "rights": 2})
-    live_on(tmp_path, APP)
-    assert windows(tmp_path, "windows") == pairs.expected(history)
-    _, snapshot = done(tmp_path, APP, order=order, outputs=f"parquet:{tmp_path / 'out'}")
-    again = [
-        msgspec.json.decode(one.value or b"", type=pairs.Window)
-        for one in emitted(tmp_path / "out", "windows")
-    ]
-    assert Counter(again) == pairs.expected(history)
-    if order == "tape":
-        assert rebuilt(snapshot) == live(tmp_path, pairs.app.plan())
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -1,0 +1,135 @@
+"""Along the tape, a rebuild has the messages of the code that runs, or is refused: of the whole, of some keys, and up to a limit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import OptionError, ReplayDivergedError, SendsDifferError, SnapshotMismatchError
+from tests.history.rebuilding import lived, payments
+from tests.history.rebuilding.lived import done
+
+APP = "tests.history.rebuilding.payments:app"
+CORRECTED = "tests.history.rebuilding.payments:corrected"
+EVENTS = payments.payments(150)
+MIDDLE_MS = EVENTS[75].at
+PARTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "keys": {"keys": ("region-1",)},
+    "an offset": {"until": Limits({"paid": {0: 20, 1: 20}})},
+    "a time": {"until": Limits(watermark_ms=MIDDLE_MS)},
+}
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service that has sent twice each amount."""
+    folder = tmp_path_factory.mktemp("wrong")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PAYMENTS_WRONG", "amount")
+        lived.append(folder, payments.outputs(EVENTS), {"paid": 2})
+        lived.live_on(folder, APP)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("right")
+    lived.append(folder, payments.outputs(EVENTS), {"paid": 2})
+    lived.live_on(folder, APP)
+    return folder
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_is_refused_if_the_code_sends_something_else_and_leaves_nothing(wrong: Path, part: str) -> None:
+    said = r"sends to 'payments.inbox' partition \d is not what is recorded.*--order canonical"
+    options = PARTS[part] if part == "keys" else PARTS[part] | {"outputs": f"parquet:{wrong / 'outputs'}"}
+    for app in (APP, CORRECTED):
+        with pytest.raises(ReplayDivergedError, match=said):
+            done(wrong, app, **options)
+    assert not list((wrong / "snapshots").glob("payments/_work/*"))
+    assert not list(wrong.glob("outputs/payments/*"))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_is_made_if_the_code_sends_the_same(right: Path, part: str) -> None:
+    report, _ = done(right, APP, **PARTS[part])
+    assert not any("recorded" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (PARTS["a time"], "--until stops each partition at a record of its own.*Use --as-of"),
+        (
+            PARTS["keys"] | {"outputs": "parquet:out"},
+            "outputs of some keys cannot be separated.*Leave out --outputs",
+        ),
+        ({"as_of_ms": 1, "base": "snapshots"}, "--as-of does not go with --from-snapshot"),
+        ({"as_of_ms": 1, "until": Limits({"paid": {0: 1}})}, "--as-of does not go with another limit"),
+    ],
+)
+def test_in_canonical_order_what_cannot_be_computed_is_refused(
+    right: Path, part: dict[str, Any], said: str
+) -> None:
+    if "base" in part:
+        done(right, APP)
+        part = part | {"base": str(right / "snapshots")}
+    with pytest.raises(OptionError, match=said):
+        done(right, APP, order="canonical", **part)
+
+
+def test_the_tape_is_no_order_of_event_time(right: Path) -> None:
+    with pytest.raises(OptionError, match="--as-of does not go with --order tape"):
+        done(right, APP, order="tape", as_of_ms=MIDDLE_MS)
+
+
+@pytest.mark.parametrize(("then", "now"), [("amount", ""), ("", "none"), ("none", ""), ("topic", "")])
+def test_it_stops_in_the_commit_of_the_first_record_that_differs_and_shows_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, now: str
+) -> None:
+    third = len(EVENTS) // 3
+    for first in range(0, len(EVENTS), third):
+        monkeypatch.setenv("PAYMENTS_WRONG", then if first else "")
+        lived.append(tmp_path, payments.outputs(EVENTS[first : first + third]), {} if first else {"paid": 2})
+        lived.live_on(tmp_path, APP, ends=False)
+    monkeypatch.setenv("PAYMENTS_WRONG", "")
+    handled: list[str] = []
+
+    def counted() -> str:
+        handled.append("")
+        return now
+
+    monkeypatch.setattr(payments, "wrong", counted)
+    with pytest.raises(SendsDifferError) as caught:
+        done(tmp_path, CORRECTED)
+    # One partition at most has come to its end: the first one if nothing of its differs.
+    asked = sum(1 + (one.amount >= payments.LARGE) for one in EVENTS)
+    assert 0 < len(handled) < asked * 5 // 6
+    said = caught.value.what.partition("It sent ")[2].replace("and now sends ", "and now ", 1)
+    sent, sends = re.findall(r"(nothing more|key .*?, value .*?)(?:, and now|$)", said)
+    message = r"value Region Share {'amount': (\d+)}"
+    if then == "amount":
+        (before,), (after,) = re.findall(message, sent), re.findall(message, sends)
+        assert int(before) == 2 * int(after)
+    elif then == "topic":
+        assert '"amount":1}' in sent
+        assert '"amount":1}' not in sends
+    else:
+        assert (sends if now else sent) == "nothing more"
+        assert re.search(message, sent if now else sends)
+
+
+def test_nothing_continues_from_a_snapshot_as_of_a_time(right: Path, tmp_path: Path) -> None:
+    """It has left out events from before its positions."""
+    _, snapshot = done(right, APP, as_of_ms=MIDDLE_MS, uri=str(tmp_path))
+    with pytest.raises(SnapshotMismatchError, match=r"is as of .* it has left out events"):
+        done(right, APP, order="canonical", base=str(tmp_path), base_id=snapshot.manifest.id)
+    # Two copies of this app cannot run on one log.
+    lived.append(tmp_path / "beside", payments.outputs(EVENTS), {"paid": 2})
+    with pytest.raises(SnapshotMismatchError, match="which would be lost"):
+        lived.live_on(tmp_path / "beside", APP, str(tmp_path))
