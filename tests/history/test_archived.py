@@ -2,70 +2,89 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
 import pytest
 
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import OffsetGoneError, UsageError
+from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UsageError
 from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.history.replay.replaying import replay
-from tailrace.history.replay.report import ReplayOptions
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.log.archive import ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
-from tests.history.rebuilding.lived import TALLY, serve_tallies
+from tests.history.rebuilding.lived import TALLY, TaskState, done, live, rebuilt, serve_tallies
+
+PLAN = find_app(TALLY).plan()
+
+
+class Archived(NamedTuple):
+    """The folder of a service, and its state when the log was archived last, and now."""
+
+    folder: Path
+    then: list[TaskState]
+    now: list[TaskState]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A service has lived; its log was archived in between, and has lost its beginning since; then it lived on."""
-    path = tmp_path_factory.mktemp("archived")
-    serve_tallies(path)
-    archive(path)
-    serve_tallies(path, first_round=3)
-    archive(path)
-    log = EmbeddedLog(path / "log")
-    for name, settings in log.topics().items():
-        for number in range(settings.partitions):
-            log.delete_before(name, number, log.end_offset(name, number) // 2)
-    log.close()
-    serve_tallies(path, first_round=6)
-    return path
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Archived:
+    """A service has lived; its log was archived in between, and has lost its beginning since."""
+    folder = tmp_path_factory.mktemp("archived")
+    for first_round in (0, 3):
+        serve_tallies(folder, first_round=first_round)
+        with closing(EmbeddedLog(folder / "log")) as log:
+            archive_log(log, open_archive(str(folder / "archive")))
+    then = live(folder, PLAN)
+    serve_tallies(folder, first_round=6)
+    now = live(folder, PLAN)
+    with closing(EmbeddedLog(folder / "log")) as log:
+        for name, settings in log.topics().items():
+            for number in range(settings.partitions):
+                log.delete_before(name, number, log.end_offset(name, number) // 2)
+    return Archived(folder, then, now)
 
 
-def archive(path):
-    log = EmbeddedLog(path / "log")
-    archive_log(log, open_archive(str(path / "archive")))
-    log.close()
-
-
-def compared(history):
+def compared(history: Log) -> ReplayReport:
     settings = TaskSettings(timezones=timezones_version())
-    return replay(find_app(TALLY).plan(), history, ReplayOptions(compare=True, settings=settings))
+    return replay(PLAN, history, ReplayOptions(compare=True, settings=settings))
 
 
-def test_a_replay_reads_archive_and_log_as_one_history(folder):
-    history = open_history(folder / "log", str(folder / "archive"))
-    assert isinstance(history, ArchivedLog)
-    report = compared(history)
-    history.close()
+def test_archive_and_log_are_read_as_one_history(archived: Archived) -> None:
+    folder, _, now = archived
+    with closing(open_history(folder / "log", str(folder / "archive"))) as history:
+        assert isinstance(history, ArchivedLog)
+        report = compared(history)
     assert not report.differences.count
     assert report.records > 100
     assert {"the changelog", "outputs"} <= set(report.compared)
-    with_log_alone = open_history(folder / "log")
-    with pytest.raises(OffsetGoneError, match="changelog"):
-        compared(with_log_alone)
-    with_log_alone.close()
+    _, snapshot = done(folder, order="tape", archive=str(folder / "archive"))
+    assert rebuilt(snapshot) == now
+    with (
+        closing(open_history(folder / "log")) as log_alone,
+        pytest.raises(OffsetGoneError, match="changelog"),
+    ):
+        compared(log_alone)
+    with pytest.raises(OffsetGoneError, match="has deleted"):
+        done(folder, order="tape")
 
 
-def test_an_archive_alone_is_a_history_up_to_its_last_run(folder):
-    alone = open_history(None, str(folder / "archive"))
-    report = compared(alone)
-    alone.close()
+def test_an_archive_alone_is_a_history_up_to_its_last_run(archived: Archived) -> None:
+    folder, then, _ = archived
+    with closing(open_history(None, str(folder / "archive"))) as alone:
+        report = compared(alone)
     assert not report.differences.count
     assert report.records > 60
+    _, snapshot = done(folder, log=str(folder / "nowhere"), archive=str(folder / "archive"))
+    assert [one.rows for one in rebuilt(snapshot)] == [one.rows for one in then]
+    with pytest.raises(LogUnavailableError, match="no archive"):
+        done(folder, archive=str(folder / "nowhere"))
 
 
-def test_where_history_is_has_to_be_said():
+def test_where_history_is_has_to_be_said() -> None:
     with pytest.raises(UsageError, match="Name one"):
         open_history(None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,16 +14,16 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.errors import CorruptStateError, SnapshotMismatchError
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import taped_beginning
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.history.snapshots import taking
 from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
@@ -42,20 +42,6 @@ def world(tmp_path) -> Iterator[World]:
 
 
 # --- taking one
-
-
-def test_it_holds_the_rows_and_the_cut_of_every_task(world) -> None:
-    world.live()
-    made = world.take()
-    assert any(world.rows())
-    assert of_snapshot(world) == world.rows()
-    for number, task in enumerate(made.tasks):
-        assert tape.decode_cut(task.cut) == world.cut(number)
-        data = world.state("tally", number).cut
-        assert data is not None
-        assert task.changelog_position == decode_store_cut(data).changelog_position
-        assert task.schema == world.state("tally", number).get(rows.SCHEMA_ROW)
-    assert world.snapshots().open().verify() == []
 
 
 def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_task(world) -> None:
@@ -145,56 +131,6 @@ def test_of_an_app_that_never_committed_there_is_none(world) -> None:
 # --- starting from one
 
 
-def test_it_begins_so_once_and_goes_on_from_its_own_state_after_that(world) -> None:
-    world.live()
-    world.take()
-    other = world.app.renamed("other").plan()
-    world.run(other, start=world.start())
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-    world.run(other, start=world.start())
-    expected = world.rows("other")
-    world.run()
-    assert expected == world.rows()
-    world.take()  # there is a newer one by now
-    world.stores.clear()
-    world.run(other, start=world.start())
-    assert world.rows("other") == expected
-
-
-def test_a_crash_while_it_is_seeded_leaves_nothing_and_the_next_start_does_it(world, monkeypatch) -> None:
-    world.live()
-    world.take()
-    other = world.app.renamed("other").plan()
-    prepare_log(world.log, other, create_declared=True)
-
-    class Killed(BaseException):
-        pass
-
-    crashes(monkeypatch, world, Killed)
-    before = world.log.ends(["other.changelog", "other.tape", "other.inbox"]).offsets
-    with pytest.raises(Killed):
-        world.run(other, start=world.start())
-    monkeypatch.undo()
-    assert world.log.ends(["other.changelog", "other.tape", "other.inbox"]).offsets == before
-    world.run(other, start=world.start())
-    assert world.rows("other") == world.rows()
-
-
-def crashes(monkeypatch: pytest.MonkeyPatch, world: World, killed: type[BaseException]) -> None:
-    writer = world.log.writer
-
-    def dying(transactional_id: str) -> Any:
-        made = writer(transactional_id)
-
-        def commit(*_: Any) -> Any:
-            raise killed
-
-        monkeypatch.setattr(made, "commit", commit)
-        return made
-
-    monkeypatch.setattr(world.log, "writer", dying)
-
-
 def test_a_state_that_was_half_filled_is_emptied_first(world) -> None:
     world.live()
     world.take()
@@ -236,18 +172,6 @@ def test_an_edited_one_replaces_the_state_where_it_is_told_to_and_stands_at_the_
     assert world.cut(0).base == made.id
 
 
-def test_one_that_stands_elsewhere_replaces_nothing(world) -> None:
-    world.live()
-    world.take()
-    edited(world.snapshots(), without_auditors)
-    world.live(rounds=1, first=ROUNDS)
-    expected = world.rows()
-    with pytest.raises(SnapshotMismatchError, match=r"does not stand where the app .* ticks: 72 and 84"):
-        world.run(start=world.start(replace=True))
-    world.run()
-    assert world.rows() == expected
-
-
 # --- what does not fit
 
 
@@ -267,20 +191,6 @@ def test_another_log(world, tmp_path) -> None:
     with pytest.raises(SnapshotMismatchError, match="belongs to another log"):
         start_from(world.plan, 0, log, MemoryStore(), world.start(), 1)
     log.close()
-
-
-def test_a_log_that_has_lost_what_comes_next(world) -> None:
-    world.live(rounds=1)
-    world.take()
-    world.log.append_all(ticks(KEYS, 1, 1))
-    ends = world.log.ends(["ticks"]).offsets["ticks"]
-    for number, end in enumerate(ends):
-        world.log.delete_before("ticks", number, end)
-    other = world.app.renamed("other").plan()
-    prepare_log(world.log, other, create_declared=True)
-    with pytest.raises(OffsetGoneError, match="retention has deleted"):
-        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
-    assert world.log.committed_offsets("other", [TopicPartition("ticks", 0)]) == {}
 
 
 # --- replayed, rebuilt, compared: from the base on
@@ -303,13 +213,13 @@ def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
     world.run(other, start=world.start())
     world.log.append_all(ticks(KEYS, 2, ROUNDS))
     world.run(other, to_the_end=True)
-    chosen = named_keys(other, ("k3", "k7"))
+    chosen, stores = named_keys(other, ("k3", "k7")), defaultdict[int, MemoryStore](MemoryStore)
     options = ReplayOptions(
         partitions=sorted(chosen.partitions), keys=chosen.keys, compare=True, any_environment=True
     )
-    found = replay(other, world.log, options)
-    assert found.differences.count == 0
-    assert found.rows >= 2
+    assert replay(other, world.log, options, open_store=stores.__getitem__).differences.count == 0
+    kept = [row for one in stores.values() for row, _ in one.scan(rows.STATE, rows.prefix_end(rows.STATE))]
+    assert {rows.read_state_row(row).key for row in kept} == {b"k3", b"k7"}
 
 
 def test_a_replay_of_a_state_that_was_replaced(world) -> None:
@@ -323,17 +233,6 @@ def test_a_replay_of_a_state_that_was_replaced(world) -> None:
     assert [str(one) for one in found.differences.shown] == []
 
 
-def test_a_snapshot_of_it_is_equal_to_its_rebuild(world) -> None:
-    """And one taken of what was started from another is a whole one, of no need of the other."""
-    world.live()
-    world.take()
-    other = world.app.renamed("other").plan()
-    world.run(other, start=world.start())
-    made = world.take(other)
-    assert of_snapshot(world, app="other") == world.rows("other")
-    assert all(tape.decode_cut(task.cut).base for task in made.tasks)
-
-
 def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> None:
     world.live()
     made = world.take()
@@ -344,3 +243,14 @@ def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> N
         SnapshotMismatchError, match=f"begins with the snapshot {made.id}, which cannot be used"
     ):
         replay(other, world.log, ReplayOptions(any_environment=True))
+
+
+def test_a_base_that_the_tape_does_not_name_is_told(world) -> None:
+    world.live()
+    world.take()
+    other = world.app.renamed("other").plan()
+    world.run(other, start=world.start())
+    history, end = AppHistory(other, world.log), world.cut(0, "other")
+    end.tape = taped_beginning(history, 0, end).tape_number - 1  # what comes before the record that names it
+    with pytest.raises(CorruptStateError, match="its tape does not say so"):
+        taped_beginning(history, 0, end)

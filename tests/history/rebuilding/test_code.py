@@ -167,8 +167,20 @@ class Project:
         place.write_text(textwrap.dedent(text).lstrip("\n"))
 
     def drive(self, what: str, *more: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(self.folder / "drive.py"), what, *map(str, more)]
-        return self._run(command, self.folder, str(self.folder), **environment)
+        return subprocess.run(
+            [sys.executable, str(self.folder / "drive.py"), what, *map(str, more)],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT / "framework")]),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
 
     def interrupted(self) -> None:
         ended = self.drive("stopped")
@@ -178,32 +190,6 @@ class Project:
         ended = self.drive("again", **environment)
         assert ended.returncode == 0, ended.stderr
         return msgspec.json.decode(ended.stdout, type=Done)
-
-    def parts(self, path: Path) -> dict[str, str]:
-        """The code of the app where it is found in ``path``, by another process."""
-        program = (
-            "import json\nfrom tailrace.processes.app_loading import find_app\n"
-            "from tailrace.history.rebuilding.code_digest import code_of, differences\n"
-            f"parts = code_of({APP!r}, find_app({APP!r}).plan())\n"
-            "assert differences(parts) == []\nprint(json.dumps(parts))"
-        )
-        ended = self._run([sys.executable, "-c", program], path, cwd="/")
-        assert ended.returncode == 0, ended.stderr
-        return msgspec.json.decode(ended.stdout, type=dict[str, str])
-
-    def _run(
-        self, command: list[str], path: Path, cwd: str, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        paths = os.pathsep.join([str(path), str(ROOT / "framework")])
-        return subprocess.run(
-            command,
-            cwd=cwd,
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
 
 
 def expected(percent: int = 20) -> dict[str, int]:
@@ -260,21 +246,6 @@ def test_a_process_with_other_code_does_no_part_of_it(project: Project) -> None:
     assert done.totals == expected(300)
 
 
-def test_a_moved_checkout_and_a_zip_are_the_same_code(project: Project, tmp_path: Path) -> None:
-    """Spark ships a zip to its workers."""
-    noted = project.parts(project.folder)
-    moved, packed = tmp_path / "moved", tmp_path / "packed.zip"
-    shutil.copytree(project.folder / "till", moved / "till")
-    shutil.copy(project.folder / "beside.py", moved)
-    with zipfile.ZipFile(packed, "w") as zipped:
-        for place in moved.rglob("*"):  # folders, too: till has no __init__.py
-            zipped.write(place, place.relative_to(moved))
-    assert project.parts(moved) == noted
-    assert project.parts(Path(f"{moved}{os.pathsep}{moved}")) == noted  # twice on the path
-    assert project.parts(packed) == noted
-    assert {"sources till", "sources beside"} == {part for part in noted if part.startswith("sources ")}
-
-
 def law_parts(folder: Path, modules: Mapping[str, str], app: str = "law_till.app") -> dict[str, str]:
     """The code of the app in this module, without processes."""
     for name, text in modules.items():
@@ -304,6 +275,26 @@ def test_a_helper_counts(tmp_path: Path) -> None:
     before = law_parts(tmp_path, modules)
     after = law_parts(tmp_path, {"law_rate.py": "RATE = 100\n"})
     assert changed(before, after) == ["sources law_rate"]
+
+
+def test_a_moved_checkout_and_a_zip_are_the_same_code(tmp_path: Path) -> None:
+    """Spark ships a zip to its workers."""
+    modules = {
+        "law_till/app.py": LAW_APP.format("import law_beside\nfrom law_till.goods import rules"),
+        "law_till/goods/rules.py": "from ..tax import PERCENT\n",
+        "law_till/tax.py": "PERCENT = 20\n",
+        "law_beside.py": "",
+    }
+    noted = law_parts(tmp_path / "here", modules)
+    assert law_parts(tmp_path / "moved", modules) == noted
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as zipped:
+        for place in (tmp_path / "moved").rglob("*"):  # folders, too: law_till has no __init__.py
+            zipped.write(place, place.relative_to(tmp_path / "moved"))
+    assert law_parts(packed, {}) == noted
+    assert {"sources law_till", "sources law_beside"} == {
+        part for part in noted if part.startswith("sources ")
+    }
 
 
 @pytest.mark.parametrize(

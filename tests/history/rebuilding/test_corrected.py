@@ -133,3 +133,9 @@ def test_nothing_continues_from_a_snapshot_as_of_a_time(right: Path, tmp_path: P
     lived.append(tmp_path / "beside", payments.outputs(EVENTS), {"paid": 2})
     with pytest.raises(SnapshotMismatchError, match="which would be lost"):
         lived.live_on(tmp_path / "beside", APP, str(tmp_path))
+
+
+def test_from_a_limit_canonical_order_does_not_go_on_without_what_was_under_way(right: Path) -> None:
+    _, base = done(right, APP, **PARTS["a time"])
+    with pytest.raises(SnapshotMismatchError, match="under way to itself"):
+        done(right, APP, order="canonical", base=str(right / "snapshots"), base_id=base.manifest.id)

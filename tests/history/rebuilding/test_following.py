@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -10,23 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.core import rows
-from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
-from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import OptionError
-from tailrace.core.records import Output
-from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.driving import CommitPolicy, Step, TapeSink, replay_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.following import Follower, Followers
-from tailrace.history.rebuilding.request import task_settings
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore
-from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
 
 
@@ -58,63 +49,6 @@ def test_a_round_is_the_state_of_the_service_and_has_only_what_has_changed(
             written = sum(file.rows for task in found.manifest.tasks for file in task.files)
             if number == 3:
                 assert written == 0
-
-
-def test_the_rows_taken_of_each_stretch_add_up_to_the_state(tmp_path: Path) -> None:
-    serve_tallies(tmp_path, keys=30, rounds=8)
-    plan, random = find_app(TALLY).plan(), Random(1)
-    expected = live(tmp_path, plan)
-    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
-        history = AppHistory(plan, log)
-        for number in range(plan.partitions):
-            end = tape.decode_cut(expected[number].cut or b"")
-            outputs, state = list[Output](), dict[bytes, bytes]()
-            follower = _follower(history, number, end.lineage)
-            stops = sorted({*(random.randrange(end.tape + 1) for _ in range(5)), end.tape})
-            for stop in stops:
-                sink = _Kept(follower)
-                follower.advance(history, stop, sink, history.source(number))
-                outputs += sink.outputs
-                for row, value in follower.taken():
-                    if value is None:
-                        state.pop(row, None)
-                    else:
-                        state[row] = value
-                assert sorted(state.items()) == [
-                    one for one in follower.store.rows() if one[0][:1] == rows.STATE
-                ]
-            assert sorted(state.items()) == expected[number].rows
-            assert decode_store_cut(follower.store.cut or b"").core == expected[number].cut
-            assert [*follower.taken()] == []
-            assert len(outputs) == end.totals.outputs
-
-
-class _Kept(TapeSink):
-    """Writes to the store of a follower, and keeps the outputs."""
-
-    def __init__(self, follower: Follower) -> None:
-        super().__init__(follower.store, CommitPolicy(entries=1))
-        self._follower, self.outputs = follower, list[Output]()
-
-    def take(self, task: Task, _step: Step, /) -> None:
-        self.outputs += task.take_outputs()
-
-    def write(self, batch: CommitBatch, /) -> None:
-        cut = StoreCut(FORMAT, 0, 0, batch.cut).encode()
-        self._follower.store.write(batch.rows | batch.index_rows, cut)
-        self._follower.note(batch.rows)
-
-
-def _follower(history: AppHistory, number: int, lineage: bytes) -> Follower:
-    store = MemoryStore()
-    return Follower(
-        store,
-        Failed(),
-        history.source(number),
-        lambda source: replay_of(
-            history.plan, number, store, None, source, lineage=lineage, settings=task_settings()
-        ),
-    )
 
 
 def test_a_follower_is_used_only_at_the_snapshot_and_with_the_code_of_the_last_round(tmp_path: Path) -> None:

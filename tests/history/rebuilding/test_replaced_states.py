@@ -20,7 +20,6 @@ from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot
-from tests.cli.commands import run
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import done, request
 
@@ -117,11 +116,3 @@ def test_the_snapshot_that_the_tape_begins_with_need_not_be_requested(
     with pytest.raises(SnapshotMismatchError, match=r"begins with the snapshot .* itself") as refused:
         done(folder, SHOPS, base=str(folder / "snapshots"), base_id=base.manifest.id)
     assert "Leave --from-snapshot out" in str(refused.value)
-
-
-def test_the_commands_refuse_such_a_limit(replaced: tuple[Path, Snapshot]) -> None:
-    folder, _ = replaced
-    for command in (("replay", SHOPS), ("rebuild", SHOPS, "--to", folder / "to", "--workers", 1)):
-        ended = run(*command, "--until-offset", "sales=5", "--log", folder / "log")
-        assert ended.code == 2
-        assert "which stands after the limit" in ended.err

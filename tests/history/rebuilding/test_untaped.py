@@ -5,7 +5,6 @@ choice, the live ones.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,33 +13,18 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
-from tailrace.core.errors import InputsChangedError, UnknownTopicError, UsageError
+from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.beginnings import lineage_of
-from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import any_app, lived, shops
 from tests.history.rebuilding.lived import TALLY, done, rebuilt, request
 from tests.runtime.tallies import ticks
 
 SHOPS = "tests.history.rebuilding.shops:app"
-
-
-def outputs(folder: Path, snapshot: Any) -> list[tuple[Any, ...]]:
-    """The totals among the outputs that a rebuild has written, by partition, in order."""
-    place = folder / "out" / "shops" / snapshot.manifest.id
-    found: list[tuple[Any, ...]] = []
-    for file in sorted(place.glob("*.parquet")):
-        for row in parquet.read_table(file).to_pylist():
-            if row["topic"] == "totals":
-                headers = tuple((one["key"], one["value"]) for one in row["headers"])
-                found.append((row["key"], row["value"], headers))
-    return found
 
 
 def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) -> None:
@@ -51,14 +35,10 @@ def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) 
     report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}")
     assert report.order == snapshot.manifest.source == "canonical"
     assert any("has never run on this log" in one for one in snapshot.manifest.notes)
-    log = EmbeddedLog(sold / "log", create=False)
-    live = [
-        (one.key, one.value, one.headers)
-        for number in range(log.partitions("totals"))
-        for one in scan(log, "totals", number)
-    ]
-    log.close()
-    assert sorted(outputs(never, snapshot)) == sorted(live)
+    made, emitted = lived.outputs(never / "out", snapshot, "totals"), lived.read(sold, "totals")
+    assert sorted((one.key, one.value, one.headers) for one in made) == sorted(
+        (one.key, one.value, one.headers) for one in emitted
+    )
     assert report.events == 300
     assert [tape.decode_cut(one.cut).lineage for one in snapshot.manifest.tasks] == [
         lineage_of("shops", number) for number in range(2)
@@ -103,14 +83,6 @@ def test_it_ends_where_the_service_stands_though_producers_have_written_more(tmp
         tape.decode_cut(one.cut or b"").positions for one in lived.live(tmp_path, find_app(SHOPS).plan())
     ]
     assert [tape.decode_cut(one.cut).positions for one in base.manifest.tasks] == stands
-    lived.live_on(tmp_path, SHOPS, replace=f"{tmp_path / 'snapshots'}#{base.manifest.id}")
-    _, whole = done(tmp_path, SHOPS, order="canonical")
-    wanted: dict[str, dict[int, int]] = {}
-    for one in [*shops.sales(200), *shops.sales(100, first=200)]:
-        sale = msgspec.json.decode(one.value or b"", type=shops.Sale)
-        of_shop = wanted.setdefault(sale.shop, {})
-        of_shop[sale.cents % 5] = of_shop.get(sale.cents % 5, 0) + 1
-    assert shops.stored(whole, find_app(SHOPS).plan()) == wanted
 
 
 def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path) -> None:
@@ -120,12 +92,6 @@ def test_inputs_that_are_not_there_or_of_another_number_are_told(tmp_path: Path)
     lived.append(tmp_path, shops.sales(3), {"sales": 3})
     with pytest.raises(InputsChangedError, match="'sales' has 3 partitions"):
         rebuild(request(tmp_path, SHOPS), LocalEngine(1))
-
-
-def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    lived.append(tmp_path, ticks(20, 1), {"ticks": 4})
-    with pytest.raises(UsageError, match=r"stops each partition at a record of its own.*--as-of"):
-        rebuild(request(tmp_path, until=Limits(watermark_ms=10)), LocalEngine(1))
 
 
 def test_messages_that_a_snapshot_stands_for_are_not_left_out(tmp_path: Path) -> None:
