@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -34,14 +33,15 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots
+from tests.cast.member import Event, records
 from tests.cli.commands import done
 from tests.docs.page import ROOT
-from tests.history.depots import Step, drawn, expected, found, make_app, outputs
 from tests.history.differences import from_the_log
+from tests.history.resized import CASE, EVENTS, found, make_app
 from tests.kafka.killed_move import RESHAPING
 
+APP = make_app(2).name
 OFTEN = WorkerSettings(slice_records=7, partition=PartitionSettings(commit_interval_ms=1))
-EVENTS = drawn(Random(1), 0, 200)
 
 
 class Life:
@@ -108,9 +108,9 @@ def rest(life: Life) -> list[int]:
 def life(tmp_path: Path) -> Iterator[Life]:
     """An app in which events wait for their turn and messages are under way, and records were not read yet."""
     made = Life(tmp_path, 3)
-    made.log.append_all(outputs(EVENTS[:100]))
+    made.log.append_all(EVENTS[:70])
     made.run()
-    made.log.append_all(outputs(EVENTS[100:150]))
+    made.log.append_all(EVENTS[70:110])
     made.run(range(2))
     yield made
     made.log.close()
@@ -118,9 +118,9 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 def check_rest(life: Life) -> None:
     """The rest of the events, and the end of all."""
-    life.log.append_all(outputs(EVENTS[150:]))
+    life.log.append_all(EVENTS[110:])
     life.run(to_the_end=True)
-    assert found(life.log) == expected(EVENTS)
+    assert found(life.log) == CASE.expected
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
@@ -129,12 +129,12 @@ def test_what_is_under_way_is_so_on_the_new_log_and_no_number_is_used_twice(
 ) -> None:
     assert sum(rest(life)) > 10
     life.reshape(partitions)
-    made = take_snapshot(life.plan, life.log, Snapshots(str(life.folder / "others"), "depot"))
-    inbox = [life.log.end_offset("depot.inbox", number) for number in range(partitions)]
-    assert [(one.waiting or {}).get("depot.inbox") for one in made.tasks] == inbox
+    made = take_snapshot(life.plan, life.log, Snapshots(str(life.folder / "others"), APP))
+    inbox = [life.log.end_offset(f"{APP}.inbox", number) for number in range(partitions)]
+    assert [(one.waiting or {}).get(f"{APP}.inbox") for one in made.tasks] == inbox
     assert sum(inbox) > 3
     check_rest(life)
-    origins = [one.headers[-1] for at in range(partitions) for one in scan(life.log, "said", at)]
+    origins = [one.headers[-1] for at in range(partitions) for one in scan(life.log, "results", at)]
     assert len(origins) == len({*origins}) > 100
 
 
@@ -147,14 +147,14 @@ def test_a_rebuild_from_the_snapshot_comes_to_the_state(
     life.reshape(2)
     check_rest(life)
     monkeypatch.chdir(life.folder)
-    app = ("tests.history.depots:of_2",)
+    app = ("tests.history.resized:of_2",)
     done("rebuild", *app, "--log", "log2", "--to", "rebuilt", "--order", order, "--workers", 1, *more)
     assert from_the_log(app[0], "log2", snapshot="rebuilt") == []
 
 
 def killed_after(life: Life, step: str) -> None:
     """The command, in a process that kills itself after a step."""
-    command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
+    command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.resized:of_2"]
     command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
@@ -168,14 +168,14 @@ def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) 
     log = EmbeddedLog(life.folder / "new")
     if step != "arriving":
         with pytest.raises(AppMovedError, match="not everything is here yet"):
-            check_lives_here(log, "depot")
+            check_lives_here(log, APP)
     assert life.log.ends(life.log.topics()).offsets == before.offsets
     uri = str(life.folder / "snapshots")
     made, _ = reshape(life.plan, life.log, log, uri, 2)
     again, copied = reshape(life.plan, life.log, log, uri, 2)
     assert (again, copied) == (made, []), "one that has ended has no effect when it is repeated"
-    assert len([one for one in Snapshots(uri, "depot").list() if one.source == "edited"]) == 1
-    check_lives_here(life.log, "depot")
+    assert len([one for one in Snapshots(uri, APP).list() if one.source == "edited"]) == 1
+    check_lives_here(life.log, APP)
     life.log.close()
     life.log, life.plan, life.stores = log, make_app(2).plan(), {}
     check_rest(life)
@@ -185,7 +185,7 @@ def test_what_is_written_meanwhile_is_refused(life: Life, monkeypatch: pytest.Mo
     publish, uri = _Reshaping._spread, str(life.folder / "snapshots")
 
     def write_meanwhile(*given: Any) -> Any:
-        life.log.append_all(outputs(EVENTS[150:151]))
+        life.log.append_all(EVENTS[110:111])
         return publish(*given)
 
     monkeypatch.setattr(_Reshaping, "_spread", write_meanwhile)
@@ -210,74 +210,61 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="has 3 partitions already"):
         reshape(life.plan, life.log, new, uri, 3)
     prepare_log(new, make_app(2).plan(), create_declared=True)
-    new.append_all(outputs(EVENTS[:1]))
+    new.append_all(EVENTS[:1])
     with pytest.raises(AppMovedError, match="the target has records in '"):
         reshape(life.plan, life.log, new, uri, 2)
-    life.log.append_all(outputs(EVENTS[:1]))
+    life.log.append_all(EVENTS[:1])
     other, before = EmbeddedLog(tmp_path / "other"), Spread.done
 
     def then_written(self: Spread) -> Copied:
-        life.log.append_all(outputs(EVENTS[:5]))
+        life.log.append_all(EVENTS[:5])
         return before(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Spread, "done", lambda self: life.log.append_all(outputs(EVENTS[1:2])))
+        patch.setattr(Spread, "done", lambda self: life.log.append_all(EVENTS[1:2]))
         with pytest.raises(
-            AppMovedError, match="something has written to the topics of 'depot' on the old log"
+            AppMovedError, match="something has written to the topics of 'proof' on the old log"
         ):
             reshape(life.plan, life.log, other, uri, 2)
-    other.append_all(outputs(EVENTS[150:170]))
+    other.append_all(EVENTS[110:130])
     with pytest.raises(AppMovedError, match="not those of the source"):
         reshape(life.plan, life.log, other, uri, 2)
     new.close()
     other.close()
 
 
-def test_events_that_another_actor_has_handled_and_that_wait_are_refused(tmp_path: Path) -> None:
-    app = tr.App("depot", partitions=2)
-    left = app.topic("left", Step, out_of_order="40ms")
+@pytest.mark.parametrize(
+    ("broadcast", "said"),
+    [
+        (False, "wait for their turn in InTurn, and another actor has handled"),
+        (True, "is broadcast: each task has a table of it"),
+    ],
+)
+def test_what_cannot_be_told_apart_by_keys_is_refused(tmp_path: Path, broadcast: bool, said: str) -> None:
+    app = tr.App("counts", partitions=2)
+    events = app.topic("events", Event, out_of_order="40ms")
+    table = app.topic("rules", Event, broadcast=True) if broadcast else None
 
     @app.actor
     class Early(tr.Actor, order="arrival"):
         count: int = 0
+        if table is not None:
+            rules: tr.Shared[str, Event] = tr.shared(table)
 
-        @tr.process(left)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+        @tr.process(events)
+        def take(self, event: Event, ctx: tr.Context[str]) -> None:
             self.count += 1
 
     @app.actor
     class InTurn(tr.Actor, order="event-time"):
         count: int = 0
 
-        @tr.process(left)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+        @tr.process(events)
+        def take(self, event: Event, ctx: tr.Context[str]) -> None:
             self.count += 1
 
     life = Life(tmp_path, 2, lambda _: app)
-    life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
+    life.log.append_all(records([("events", Event(f"k{n}", 1_000 + n, n)) for n in range(50)]))
     life.run()
-    with pytest.raises(
-        SnapshotMismatchError, match="wait for their turn in InTurn, and another actor has handled"
-    ):
-        life.reshape(3)
-
-
-def test_a_broadcast_topic_is_refused(tmp_path: Path) -> None:
-    app = tr.App("depot", partitions=2)
-    left = app.topic("left", Step)
-    broadcast = app.topic("rules", Step, broadcast=True)
-
-    @app.actor
-    class Early(tr.Actor):
-        rules: tr.Shared[str, Step] = tr.shared(broadcast)
-        count: int = 0
-
-        @tr.process(left)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
-            self.count += 1
-
-    life = Life(tmp_path, 2, lambda _: app)
-    life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
-    life.run()
-    with pytest.raises(SnapshotMismatchError, match="is broadcast: each task has a table of it"):
+    with pytest.raises(SnapshotMismatchError, match=said):
         life.reshape(3)

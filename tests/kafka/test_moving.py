@@ -6,11 +6,9 @@ import random
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +22,7 @@ from tailrace.log.interface import MovableLog, PublishedAt, Stretch, TopicPartit
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.opening import open_log
 from tests.cli.commands import Ended, done, run
-from tests.history import depots
+from tests.history import resized
 from tests.kafka.killed_move import STEPS
 from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, stopped
@@ -156,30 +154,30 @@ def test_an_app_continues_on_kafka_with_fewer_partitions_and_back_with_more(
     kafka_url: str, tmp_path: Path
 ) -> None:
     """The first ``reshape`` is killed."""
-    events, old, new = depots.drawn(Random(2), 0, 180), tmp_path / "log", tmp_path / "new"
+    events, old, new = resized.EVENTS, tmp_path / "log", tmp_path / "new"
 
-    def live(log: object, partitions: int, some: list[tuple[str, Any]], end: str) -> None:
+    def live(log: object, partitions: int, some: Sequence[Output], end: str) -> None:
         with closing(open_log(str(log))) as opened:
-            opened.append_all(depots.outputs(some))
+            opened.append_all(some)
         state = tmp_path / f"state{partitions}"
-        done("run", f"tests.history.depots:of_{partitions}", end, "--log", log, "--state", state)
+        done("run", f"tests.history.resized:of_{partitions}", end, "--log", log, "--state", state)
 
-    done("topics", "apply", "--app", "tests.history.depots:of_3", "--log", old)
+    done("topics", "apply", "--app", "tests.history.resized:of_3", "--log", old)
     live(old, 3, events[:60], "--until-end")
     with closing(open_log(str(old))) as log:
-        log.append_all(depots.outputs(events[60:90]))  # which it has not read
-    fewer = ["reshape", "tests.history.depots:of_3", "--partitions", "2", "--log", old, "--to", kafka_url]
+        log.append_all(events[60:90])  # which it has not read
+    fewer = ["reshape", "tests.history.resized:of_3", "--partitions", "2", "--log", old, "--to", kafka_url]
     fewer += ["--snapshots", tmp_path / "snapshots"]
     killed = Process(tmp_path / "killed.log", "tests.kafka.killed_move", "topic", *fewer)
     assert killed.ended() == -signal.SIGKILL, killed.text()
     assert "begins on kafka://" in done(*fewer).out
     live(kafka_url, 2, events[90:120], "--until-end")
-    more = ["reshape", "tests.history.depots:of_2", "--partitions", "5", "--log", kafka_url, "--to", new]
+    more = ["reshape", "tests.history.resized:of_2", "--partitions", "5", "--log", kafka_url, "--to", new]
     done(*more, "--snapshots", tmp_path / "more")
     live(new, 5, events[120:], "--end-of-input")
     with closing(open_log(str(new))) as log:
-        assert depots.found(log) == depots.expected(events)
-    done("replay", "tests.history.depots:of_5", "--log", new)
+        assert resized.found(log) == resized.CASE.expected
+    done("replay", "tests.history.resized:of_5", "--log", new)
 
 
 # --- the copy of a topic
