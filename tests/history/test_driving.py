@@ -10,7 +10,6 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.settings import CommitBatch
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.driving import CommitPolicy, Step, TapeSink, drive_along_tape, replay_of
 from tailrace.state import MemoryStore
@@ -32,11 +31,6 @@ class Noted(TapeSink):
     def other_code(self, version: str, /) -> None:
         self.calls.append(f"version {version}")
 
-    def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
-        self.calls.append(
-            f"failed {step.record.number}, {task.waiting_outputs} outputs: {type(error).__name__}"
-        )
-
     def take(self, task: Task, step: Step, /) -> None:
         self.calls.append(f"take {step.record.number}")
         super().take(task, step)
@@ -55,8 +49,8 @@ def h() -> Iterator[Harness]:
         yield found
 
 
-def replay_in(h: Harness, sink: Noted, *, limit: Limit | None = None, fails: str = "") -> Replay:
-    plan, history = shops(partitions=1, fails=fails).plan(), AppHistory(h.plan, h.log)
+def replay_in(h: Harness, sink: Noted, *, limit: Limit | None = None) -> Replay:
+    plan, history = shops(partitions=1).plan(), AppHistory(h.plan, h.log)
     lineage = cut_of(h).lineage
     return replay_of(plan, 0, sink.store, None, history.source(0), lineage=lineage, limit=limit)
 
@@ -104,21 +98,6 @@ def test_a_limit_within_a_record_writes_what_there_is_and_ends_the_way(h: Harnes
     assert not drive_along_tape(replay, records, len(records), sink)
     assert sink.calls[-2] == "write"
     assert sink.calls[-1].endswith(", within")
-
-
-def test_a_tape_without_its_end_is_refused(h: Harness) -> None:
-    sink, records = Noted(), tapes_of(h)
-    with pytest.raises(ReplayDivergedError, match="A part of the tape is missing"):
-        drive_along_tape(replay_in(h, sink), records[:-1], len(records), sink)
-    assert "write" not in sink.calls
-
-
-def test_what_fails_is_shown_to_the_sink_with_the_outputs_until_then(h: Harness) -> None:
-    sink, records = Noted(), tapes_of(h)
-    with pytest.raises(ReplayDivergedError):
-        drive_along_tape(replay_in(h, sink, fails="d"), records, len(records), sink)
-    assert sink.calls[-1].startswith("failed")
-    assert "0 outputs" not in sink.calls[-1]
 
 
 def test_other_code_is_told_before_the_first_record_unless_a_base_came_after_it(h: Harness) -> None:

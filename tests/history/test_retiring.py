@@ -126,9 +126,13 @@ def test_a_retired_app_leaves_its_readers_at_its_last_watermark(machine: Machine
     machine.live(writing("old"), {0: 1_000, 1: 5_000})
     reader = machine.start(reading(), 0)
     assert reader.task.watermark == 999
+    messages = ("old.inbox#Receiver", "old-0")
+    before = machine.log.publications()[messages]
     done = retire(machine.log, "old")
     assert done.publishers == ["old-0", "old-1"]
     assert done.topics == [RetiredTopic("middle", 2, 999, 4_999)]
+    assert retire(machine.log, "old") == ("old", [], []), "a second time, it does nothing"
+    assert machine.log.publications()[messages] == before == 999
     settle(reader)
     assert reader.task.watermark == 4_999
     assert reader.task.watermarks.idle == [True]
@@ -198,15 +202,6 @@ def test_a_task_that_was_retired_before_its_first_commit_holds_its_readers_when_
     reader.close()
 
 
-def test_messages_within_the_app_are_left_alone(machine: Machine) -> None:
-    machine.live(writing("old"), {0: 1_000, 1: 5_000})
-    channel = ("old.inbox#Receiver", "old-0")
-    assert machine.log.publications()[channel] == 999
-    retire(machine.log, "old")
-    assert machine.log.publications()[channel] == 999
-    assert machine.log.publications()["middle", "old-0"] is None
-
-
 def test_an_app_that_runs_is_not_retired_and_goes_on(machine: Machine) -> None:
     machine.live(writing("old"), {0: 1_000})
     owner = owning(machine.log.path, "old", [1])
@@ -225,12 +220,6 @@ def test_whoever_has_the_task_without_owning_it_is_fenced(machine: Machine) -> N
     machine.steps(0, 2_000)
     with pytest.raises(FencedError):
         settle(task)
-
-
-def test_retired_twice_nothing_more_happens(machine: Machine) -> None:
-    machine.live(writing("old"), {0: 1_000, 1: 5_000})
-    retire(machine.log, "old")
-    assert retire(machine.log, "old") == ("old", [], [])
 
 
 def test_an_app_that_has_published_nothing_is_refused_with_the_names_of_those_that_have(
