@@ -1,11 +1,8 @@
-"""An app that sends itself messages and writes a topic that it reads, whose code can be wrong; and what it
-has to come to.
-"""
+"""An app that sends itself messages and writes a topic that it reads, whose code can be wrong."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from random import Random
 
 import msgspec
@@ -109,24 +106,3 @@ def payments(count: int, seed: int = 1, first_ms: int = 0) -> list[Paid]:
 def outputs(events: list[Paid]) -> list[Output]:
     encode = msgspec.json.encode
     return [Output("paid", one.customer.encode(), encode(one), one.at) for one in events]
-
-
-class Expected(msgspec.Struct):
-    """What correct code has to come to: totals by customer and region, sums of large payments by region and
-    end of minute.
-    """
-
-    accounts: dict[str, int]
-    regions: dict[str, int]
-    windows: dict[tuple[str, int], int]
-
-
-def oracle(events: list[Paid]) -> Expected:
-    accounts, regions, windows = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
-    for one in events:
-        accounts[one.customer] += one.amount
-        regions[region_of(one.customer)] += one.amount
-        if one.amount >= LARGE:
-            end = one.at // MINUTE_MS * MINUTE_MS + MINUTE_MS - 1
-            windows[region_of(one.customer), end] += one.amount
-    return Expected(dict(accounts), dict(regions), dict(windows))

@@ -1,39 +1,43 @@
 """Only the same code resumes an interrupted rebuild: no state is half of one code and half of another.
 
-Each case is a project on disk, run in processes of its own. The oracle is plain arithmetic over all events, by the code as it is
-when the rebuild ends.
+The oracle is plain arithmetic over all events, by the code as it is when the rebuild ends.
 """
 
 from __future__ import annotations
 
 import compileall
 import importlib
-import os
-import shutil
-import subprocess
 import sys
 import textwrap
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import Output
 from tailrace.history.rebuilding.code_digest import changed, code_of, differences
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.processes.app_loading import find_app
+from tests.history.rebuilding.lived import append, live_on, opened, outputs, request
 
-ROOT = Path(__file__).parents[3]
 KEYS, ROUNDS = 50, 4
-APP = "till.app:app"
+APP = "law_till.app:app"
 
 PROJECT = {
-    "till/app.py": """
+    "law_till/app.py": """
         import msgspec
 
         import tailrace as tr
-        from till.goods import rules
+        from law_till.goods import rules
 
 
         class Sold(msgspec.Struct, frozen=True):
@@ -58,212 +62,140 @@ PROJECT = {
 
             @tr.process(sold)
             def take(self, event: Sold, ctx: tr.Context[str]) -> None:
-                from till.late import discount
+                from law_till.late import discount
 
                 self.cents += rules.price(event.cents) - discount()
                 ctx.emit(totals, Total(ctx.key, self.cents))
     """,
-    "till/goods/rules.py": """
+    "law_till/goods/rules.py": """
         from ..tax import PERCENT
-        import beside
+        import law_beside
 
 
         def price(cents: int) -> int:
-            return cents * (100 + PERCENT) * beside.SHARE
+            return cents * (100 + PERCENT) * law_beside.SHARE
     """,
-    "till/tax.py": "PERCENT = 20",
-    "till/late.py": """
+    "law_till/tax.py": "PERCENT = 20",
+    "law_till/late.py": """
         def discount() -> int:
             return 5
     """,
-    "beside.py": "SHARE = 1",
-    "drive.py": """
-        import sys
-        from pathlib import Path
-
-        import msgspec
-
-        from tailrace.core.records import Output
-        from tailrace.log import TopicSettings
-        from tailrace.log.embedded import EmbeddedLog
-        from tailrace.processes.app_loading import find_app
-        from tailrace.history.rebuilding.driver import rebuild
-        from tailrace.history.rebuilding.engines import LocalEngine
-        from tailrace.history.rebuilding.request import Destination, Request, Source
-        from tailrace.runtime.host import Host
-        from tailrace.runtime.options import ServiceOptions
-        from tailrace.state.snapshots.arrow import parquet
-
-
-        def live(keys, rounds):
-            log = EmbeddedLog(Path("log"))
-            log.create_topic("sold", TopicSettings(4))
-            writer = log.writer("loader")
-            for at in range(rounds):
-                for key in range(keys):
-                    event = dict(key=f"key-{key}", at=at + 1, cents=key + at)
-                    writer.append([Output("sold", event["key"].encode(), msgspec.json.encode(event), at + 1)])
-            writer.commit()
-            log.close()
-            options = ServiceOptions("till.app:app", Path("log"), Path("state"), end_of_input=True, after_end=True, create_topics=True)
-            Host(options, find_app("till.app:app").plan()).run()
-
-
-        class Stopped(LocalEngine):
-            def run(self, units, tell):
-                yield from super().run(units[: len(units) // 2], tell)
-                raise InterruptedError
-
-
-        class Edited(LocalEngine):
-            def run(self, units, tell):
-                find_app("till.app:app")
-                Path("till/tax.py").write_text("PERCENT = 300")
-                yield from super().run(units, tell)
-
-
-        def again(engine):
-            asked = Request(
-                app="till.app:app",
-                source=Source(log="log"),
-                to=Destination(uri="made", outputs="parquet:outputs"),
-            )
-            report = rebuild(asked, engine)
-            totals = {}
-            for place in sorted((Path("outputs") / "till" / report.snapshot).glob("*.parquet")):
-                for row in parquet.read_table(place).to_pylist():
-                    said = msgspec.json.decode(row["value"])
-                    totals[said["key"]] = said["cents"]
-            done = dict(resumed=report.resumed, notes=report.notes, totals=totals)
-            sys.stdout.write(msgspec.json.encode(done).decode())
-
-
-        if __name__ == "__main__":
-            what = sys.argv[1]
-            if what == "live":
-                live(int(sys.argv[2]), int(sys.argv[3]))
-            else:
-                again({"stopped": Stopped, "edited": Edited, "again": LocalEngine}[what](2))
-    """,
+    "law_beside.py": "SHARE = 1",
 }
-"""An app in a package without ``__init__.py``, what it imports in each way, and a program that drives it."""
+"""An app in a package without ``__init__.py``, and what it imports in each way."""
 
 
-class Done(msgspec.Struct):
-    resumed: bool
-    notes: list[str]
-    totals: dict[str, int]
-
-
-class Project:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name, text in PROJECT.items():
-            self.write(name, text)
-
-    def write(self, name: str, text: str) -> None:
-        place = self.folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(textwrap.dedent(text).lstrip("\n"))
-
-    def drive(self, what: str, *more: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(self.folder / "drive.py"), what, *map(str, more)],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT / "framework")]),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    def interrupted(self) -> None:
-        ended = self.drive("stopped")
-        assert "InterruptedError" in ended.stderr, ended.stderr
-
-    def again(self, **environment: str) -> Done:
-        ended = self.drive("again", **environment)
-        assert ended.returncode == 0, ended.stderr
-        return msgspec.json.decode(ended.stdout, type=Done)
-
-
-def expected(percent: int = 20) -> dict[str, int]:
-    """The oracle."""
-    found: dict[str, int] = {}
-    for at in range(ROUNDS):
-        for key in range(KEYS):
-            found[f"key-{key}"] = found.get(f"key-{key}", 0) + (key + at) * (100 + percent) - 5
-    return found
-
-
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose app has run."""
-    made = Project(tmp_path_factory.mktemp("lived"))
-    ended = made.drive("live", KEYS, ROUNDS)
-    assert ended.returncode == 0, ended.stderr
-    return made.folder
-
-
-@pytest.fixture
-def project(lived: Path, tmp_path: Path) -> Project:
-    shutil.copytree(lived, tmp_path, dirs_exist_ok=True)
-    return Project(tmp_path)
-
-
-def test_what_other_code_has_done_is_not_used(project: Project) -> None:
-    project.interrupted()
-    project.write("till/tax.py", "PERCENT = 30")
-    done = project.again()
-    assert not done.resumed
-    (note,) = (note for note in done.notes if "the code has changed since it was begun" in note)
-    assert note.endswith(": sources till")
-    assert done.totals == expected(30)
-
-
-def test_the_same_code_resumes(project: Project) -> None:
-    project.interrupted()
-    compileall.compile_dir(project.folder / "till", quiet=2)
-    project.write("till/rates.csv", "3")
-    done = project.again(PYTHONHASHSEED="7")
-    assert done.resumed
-    assert done.totals == expected()
-
-
-def test_a_process_with_other_code_does_no_part_of_it(project: Project) -> None:
-    """The code is edited between the driver's start and that of the processes that do the work."""
-    ended = project.drive("edited")
-    assert ended.returncode != 0
-    assert "the code of the app 'till' is not the same in a process of the rebuild" in ended.stderr
-    assert "sources till" in ended.stderr
-    done = project.again()
-    assert not done.resumed
-    assert done.totals == expected(300)
-
-
-def law_parts(folder: Path, modules: Mapping[str, str], app: str = "law_till.app") -> dict[str, str]:
-    """The code of the app in this module, without processes."""
+def write(folder: Path, modules: Mapping[str, str]) -> None:
     for name, text in modules.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        place.write_text(textwrap.dedent(text).lstrip("\n"))
+
+
+@contextmanager
+def importable(place: Path) -> Generator[None]:
+    """What is in a folder or a zip can be imported; what was imported is forgotten."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
+        patch.syspath_prepend(str(place))
         before = set(sys.modules)
         importlib.invalidate_caches()
         try:
-            parts = code_of(f"{app}:app", find_app(f"{app}:app").plan())
-            assert differences(parts) == []
-            return parts
+            yield
         finally:
             for name in set(sys.modules) - before:
                 if name.startswith("law_"):
                     del sys.modules[name]
+
+
+class Stopped(LocalEngine):
+    """Is stopped when half of the units are done."""
+
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        yield from super().run(units[: len(units) // 2], on_progress)
+        raise InterruptedError
+
+
+class Edited(LocalEngine):
+    """The code is edited between the driver's start and that of the processes that do the work."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(2)
+        self._folder = folder
+
+    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+        write(self._folder, {"law_till/tax.py": "PERCENT = 300"})
+        yield from super().run(units, on_progress)
+
+
+def again(folder: Path, engine: LocalEngine) -> tuple[RebuildReport, dict[str, int]]:
+    """The report, and the last total of each key."""
+    asked, found = request(folder, APP, outputs=f"parquet:{folder / 'outputs'}"), dict[str, int]()
+    with importable(folder):
+        report = rebuild(asked, engine)
+        for one in outputs(folder / "outputs", opened(asked, report), "totals"):
+            total = msgspec.json.decode(one.value or b"")
+            found[total["key"]] = total["cents"]
+    return report, found
+
+
+def expected(percent: int = 20) -> dict[str, int]:
+    """The oracle."""
+    return {
+        f"key-{key}": sum((key + at) * (100 + percent) - 5 for at in range(ROUNDS)) for key in range(KEYS)
+    }
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The folder of an app that has run."""
+    write(tmp_path, PROJECT)
+    events = [
+        {"key": f"key-{key}", "at": at + 1, "cents": key + at} for at in range(ROUNDS) for key in range(KEYS)
+    ]
+    sold = [Output("sold", one["key"].encode(), msgspec.json.encode(one), one["at"]) for one in events]
+    append(tmp_path, sold, {"sold": 4})
+    with importable(tmp_path):
+        live_on(tmp_path, APP)
+    return tmp_path
+
+
+def test_what_other_code_has_done_is_not_used(project: Path) -> None:
+    with pytest.raises(InterruptedError):
+        again(project, Stopped(1))
+    write(project, {"law_till/tax.py": "PERCENT = 5"})
+    report, totals = again(project, LocalEngine(1))
+    assert not report.resumed
+    (note,) = (note for note in report.notes if "the code has changed since it was begun" in note)
+    assert note.endswith(": sources law_till")
+    assert totals == expected(5)
+
+
+def test_the_same_code_resumes(project: Path) -> None:
+    with pytest.raises(InterruptedError):
+        again(project, Stopped(1))
+    compileall.compile_dir(project / "law_till", quiet=2)
+    write(project, {"law_till/rates.csv": "3"})
+    report, totals = again(project, LocalEngine(2))
+    assert report.resumed
+    assert totals == expected()
+
+
+def test_a_process_with_other_code_does_no_part_of_it(project: Path) -> None:
+    said = r"the code of the app 'till' is not the same in a process of the rebuild.*sources law_till"
+    with pytest.raises(TailraceError, match=said):
+        again(project, Edited(project))
+    report, totals = again(project, LocalEngine(1))
+    assert not report.resumed
+    assert totals == expected(300)
+
+
+def law_parts(folder: Path, modules: Mapping[str, str], app: str = "law_till.app") -> dict[str, str]:
+    """The code of the app in this module."""
+    write(folder, modules)
+    with importable(folder):
+        parts = code_of(f"{app}:app", find_app(f"{app}:app").plan())
+        assert differences(parts) == []
+        return parts
 
 
 LAW_APP = "import tailrace as tr\n{}\napp = tr.App('till', partitions=1)\n"
