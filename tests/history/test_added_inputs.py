@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
@@ -30,9 +29,9 @@ def emitted(folder: Path) -> dict[tuple[str, int], int]:
     return found
 
 
-def replayed(folder: Path, app: str, *, compare: bool = True) -> ReplayReport:
+def replayed(folder: Path, app: str) -> ReplayReport:
     with closing(EmbeddedLog(folder / "log", create=False)) as log:
-        return replay(find_app(app).plan(), log, ReplayOptions(compare=compare, any_environment=True))
+        return replay(find_app(app).plan(), log, ReplayOptions(compare=True, any_environment=True))
 
 
 @pytest.fixture
@@ -53,40 +52,20 @@ def two_periods(tmp_path: Path, order: Order) -> tuple[Path, list[Output]]:
 
 
 @pytest.mark.parametrize("order", ["arrival", "event-time"])
-def test_the_whole_history_is_replayed_with_the_code_that_has_the_input(
+def test_the_whole_history_is_replayed_and_rebuilt_with_the_code_that_has_the_input(
     two_periods: tuple[Path, list[Output]], order: Order
 ) -> None:
     folder, records = two_periods
     assert emitted(folder) == expected(records)
-    report = replayed(folder, made(refunds=True, order=order))
+    app = made(refunds=True, order=order)
+    report = replayed(folder, app)
     assert [str(one) for one in report.differences.shown] == []
     assert report.records == len(records)
-    replayed(folder, made(refunds=True, order=order), compare=False)
-
-
-@pytest.mark.parametrize("order", ["arrival", "event-time"])
-def test_the_whole_history_is_rebuilt_along_the_tape(
-    two_periods: tuple[Path, list[Output]], order: Order
-) -> None:
-    folder, _ = two_periods
-    app = made(refunds=True, order=order)
-    report, snapshot = done(folder, app)
+    _, snapshot = done(folder, app)
     assert rebuilt(snapshot) == live(folder, find_app(app).plan())
-    assert report.other_rows == 0
 
 
 def test_code_that_reads_one_more_input_is_compared_before_it_has_run(tmp_path: Path) -> None:
     lived.append(tmp_path, moves("paid", range(5), 1), {"paid": 2, "refunds": 2})
     lived.live_on(tmp_path, made(refunds=False))
     assert replayed(tmp_path, made(refunds=True)).differences.count == 0
-
-
-def test_no_message_shows_a_watermark_before_any_event_as_a_number(tmp_path: Path) -> None:
-    """The watermark of ``Till`` stands in for one: ``refunds`` was declared, and is empty."""
-    lived.append(tmp_path, moves("paid", range(5), 1), {"paid": 2, "refunds": 2})
-    lived.live_on(tmp_path, made(refunds=True))
-    report = replayed(tmp_path, made(refunds=False))
-    text = " ".join(f"{one.where} {one.lines()}" for one in report.differences.shown)
-    assert report.differences.count
-    assert "none" in text
-    assert str(tr.NO_WATERMARK) not in text

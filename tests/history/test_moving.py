@@ -90,15 +90,6 @@ def test_apps_that_moved_start_there_alone_and_go_on(logs) -> None:
     logs.check(logs.new)
 
 
-def test_a_log_that_the_app_has_lived_on_before_is_refused(logs) -> None:
-    move_apps(PLANS, logs.old, logs.new)
-    logs.live(logs.new)
-    with pytest.raises(AppMovedError, match="the target has records in") as refused:
-        move_apps(PLANS, logs.new, logs.old)
-    assert "use another log or prefix" in refused.value.hint
-    assert [lives(log, "first") for log in (logs.old, logs.new)] == [False, True]
-
-
 def test_a_move_that_is_interrupted_anywhere_is_repeated_until_it_is_done(logs) -> None:
     """Each write to a log fails once. In between, no app may start on both logs."""
     interrupted, found = 0, None
@@ -154,8 +145,9 @@ def test_a_move_that_is_given_up_leaves_the_apps_where_they_were(logs, tmp_path)
     logs.live(logs.old)
     with pytest.raises(AppMovedError, match="its move to this log was given up"):
         check_lives_here(logs.new, "first")
-    with pytest.raises(AppMovedError, match="the target has records in"):
+    with pytest.raises(AppMovedError, match="the target has records in") as refused:
         move_apps(PLANS, logs.old, logs.new)  # its copies are older than what the apps have done since
+    assert "use another log or prefix" in refused.value.hint
     third = EmbeddedLog(tmp_path / "third")
     move_apps(PLANS, logs.old, third)
     with pytest.raises(AppMovedError, match="lives on the target"):
@@ -227,10 +219,3 @@ def test_an_app_does_not_arrive_if_a_topic_has_another_end(logs) -> None:
     with pytest.raises(AppMovedError, match=r"'steps' partition 0 ends at \d+ on the target"):
         move_apps(PLANS, logs.old, logs.new, written_meanwhile)
     assert not lives(logs.new, "first")
-
-
-def test_positions_and_watermarks_are_those_of_the_source(logs) -> None:
-    move_apps(PLANS, logs.old, logs.new)
-    assert logs.new.publications() == logs.old.publications()
-    places = [TopicPartition("steps", number) for number in range(PLANS[0].partitions)]
-    assert logs.new.committed_offsets("first", places) == logs.old.committed_offsets("first", places)

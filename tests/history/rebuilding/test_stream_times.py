@@ -130,20 +130,3 @@ def test_a_time_of_its_own_is_refused_where_events_are_handled_in_their_order() 
         assert seen == [1_000]
         with pytest.raises(HandlerError, match="emits to the stream 'stream' at another time than its own"):
             h.send(steps, Step("a", 3_000, 3_500), Step("a", 4_000))
-
-
-@pytest.mark.parametrize("at", [1.5, True, "now"])
-def test_what_is_no_instant_is_refused(at: Any) -> None:
-    app = tr.App("streaming", partitions=1)
-    steps = app.topic("steps", Step, key="key", event_time="at")
-    stream = app.stream("stream", Step)
-
-    @app.process(steps)
-    def forward(event: Step, ctx: tr.Context[str]) -> None:
-        ctx.emit(stream, event, at=at)
-
-    @app.process(stream)
-    def take(event: Step, ctx: tr.Context[str]) -> None: ...
-
-    with Harness(app) as h, pytest.raises(HandlerError, match="not an instant"):
-        h.send(steps, Step("a", 0))
