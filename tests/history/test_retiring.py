@@ -10,23 +10,13 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import Output
-from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.retirement import RetiredTopic, publishers_of, retire
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.partition import Partition
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
-from tailrace.state import MemoryStore
 from tests.log.embedded.owning import owning
-
-AT_ONCE = PartitionSettings(commit_interval_ms=0)
-
-
-class Step(msgspec.Struct, frozen=True):
-    key: str
-    at: int
+from tests.runtime.joining import Service, Step
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -71,48 +61,38 @@ def reading() -> tr.App:
 
 
 class Machine:
-    """A log on disk, tasks over it, and a clock."""
+    """A log on disk, and services of two tasks over it."""
 
     def __init__(self, folder: Path) -> None:
         self.log = EmbeddedLog(folder / "log")
-        self.now = 1_000
-
-    def start(self, app: tr.App, number: int, store: MemoryStore | None = None) -> Partition:
-        plan = app.plan()
-        prepare_topics(self.log, plan, create_declared=True)
-        partition = Partition(
-            plan,
-            number,
-            self.log,
-            store or MemoryStore(),
-            lambda: self.now,
-            lineage=b"lineage",
-            settings=AT_ONCE,
-        )
-        partition.restore()
-        settle(partition)
-        return partition
 
     def steps(self, number: int, *times: int, topic: str = "steps") -> None:
         events = [Output(topic, b"k", msgspec.json.encode(Step("k", at)), at) for at in times]
         self.log.append_all(events, number)
 
-    def live(self, app: tr.App, times: dict[int, int], topic: str = "steps") -> list[MemoryStore]:
-        """All tasks of an app take one event each, by their numbers, and leave; their stores."""
-        stores = [MemoryStore(), MemoryStore()]
-        running = [self.start(app, number, store) for number, store in enumerate(stores)]
+    def live(self, app: tr.App, times: dict[int, int], topic: str = "steps") -> None:
+        """The tasks of an app take one event each, by their numbers, and leave."""
+        service = Service(app, self.log)
         for number, at in times.items():
             self.steps(number, at, topic=topic)
-            settle(running[number])
-        for one in running:
-            one.close()
-        return stores
+            service.settle()
+        service.worker.leave()
+
+    def reader(self) -> Service:
+        found = Service(reading(), self.log)
+        found.settle()
+        return found
 
 
-def settle(*partitions: Partition) -> None:
-    for partition in partitions:
-        while partition.poll():
-            pass
+def watermark(service: Service) -> int:
+    """Where its first task stands."""
+    return task_of(service).watermark
+
+
+def task_of(service: Service) -> Task:
+    partition = service.worker.slots[0].partition
+    assert partition is not None
+    return partition.task
 
 
 @pytest.fixture
@@ -124,8 +104,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_a_retired_app_leaves_its_readers_at_its_last_watermark(machine: Machine) -> None:
     machine.live(writing("old"), {0: 1_000, 1: 5_000})
-    reader = machine.start(reading(), 0)
-    assert reader.task.watermark == 999
+    reader = machine.reader()
+    assert watermark(reader) == 999
     messages = ("old.inbox#Receiver", "old-0")
     before = machine.log.publications()[messages]
     done = retire(machine.log, "old")
@@ -133,57 +113,47 @@ def test_a_retired_app_leaves_its_readers_at_its_last_watermark(machine: Machine
     assert done.topics == [RetiredTopic("middle", 2, 999, 4_999)]
     assert retire(machine.log, "old") == ("old", [], []), "a second time, it does nothing"
     assert machine.log.publications()[messages] == before == 999
-    settle(reader)
-    assert reader.task.watermark == 4_999
-    assert reader.task.watermarks.idle == [True]
-    reader.close()
+    reader.settle()
+    assert watermark(reader) == 4_999
+    assert task_of(reader).watermarks.idle == [True]
+    reader.worker.leave()
 
 
 def test_readers_go_by_the_app_that_has_taken_its_place(machine: Machine) -> None:
     machine.live(writing("old"), {0: 1_000, 1: 5_000})
-    new = machine.live(writing("new", "others"), {0: 8_000, 1: 9_000}, topic="others")
-    reader = machine.start(reading(), 0)
-    assert reader.task.watermark == 999
+    machine.live(writing("new", "others"), {0: 8_000, 1: 9_000}, topic="others")
+    reader = machine.reader()
+    assert watermark(reader) == 999
     retire(machine.log, "old")
-    settle(reader)
-    assert reader.task.watermark == 7_999
-    again = machine.start(writing("new", "others"), 0, new[0])
-    machine.steps(0, 9_500, topic="others")
-    settle(again, reader)
-    assert reader.task.watermark == 8_999
-    again.close()
-    reader.close()
+    reader.settle()
+    assert watermark(reader) == 7_999
+    machine.live(writing("new", "others"), {0: 9_500}, topic="others")
+    reader.settle()
+    assert watermark(reader) == 8_999
+    reader.worker.leave()
+
+
+def test_a_retired_app_that_is_started_again_publishes_again(machine: Machine) -> None:
+    machine.live(writing("old"), {0: 1_000, 1: 5_000})
+    retire(machine.log, "old")
+    again = Service(writing("old"), machine.log)
+    # Before one of them reads what the others have published.
+    assert publishers_of(machine.log)["old"] == {0: {"middle": 999}, 1: {"middle": 4_999}}
+    reader = machine.reader()
+    assert watermark(reader) == 999
+    again.worker.leave()
+    reader.worker.leave()
 
 
 def test_a_task_that_has_never_published_is_retired_with_the_others(machine: Machine) -> None:
     machine.live(writing("old"), {0: 1_000})
     assert set(publishers_of(machine.log)["old"]) == {0}
-    reader = machine.start(reading(), 0)
-    assert reader.task.watermark == NO_WATERMARK
+    reader = machine.reader()
+    assert watermark(reader) == NO_WATERMARK
     assert retire(machine.log, "old").publishers == ["old-0", "old-1"]
-    settle(reader)
-    assert reader.task.watermark == 999
-    reader.close()
-
-
-def test_a_retired_app_that_is_started_again_publishes_again(machine: Machine) -> None:
-    stores = machine.live(writing("old"), {0: 1_000, 1: 5_000})
-    retire(machine.log, "old")
-    worker = Worker(
-        writing("old").plan(),
-        machine.log,
-        range(2),
-        lambda number: stores[number],
-        settings=WorkerSettings(partition=AT_ONCE),
-        clock=lambda: machine.now,
-    )
-    worker.start()
-    # Before one of them reads what the others have published.
-    assert publishers_of(machine.log)["old"] == {0: {"middle": 999}, 1: {"middle": 4_999}}
-    reader = machine.start(reading(), 0)
-    assert reader.task.watermark == 999
-    worker.leave()
-    reader.close()
+    reader.settle()
+    assert watermark(reader) == 999
+    reader.worker.leave()
 
 
 def test_a_task_that_was_retired_before_its_first_commit_holds_its_readers_when_it_comes(
@@ -191,15 +161,17 @@ def test_a_task_that_was_retired_before_its_first_commit_holds_its_readers_when_
 ) -> None:
     machine.live(writing("old"), {0: 1_000})
     retire(machine.log, "old")
-    task = machine.start(writing("old"), 1)
+    again = Service(writing("old"), machine.log)
     assert publishers_of(machine.log)["old"][1] == {"middle": NO_WATERMARK}
-    reader = machine.start(reading(), 0)
-    assert reader.task.watermark == NO_WATERMARK
+    reader = machine.reader()
+    assert watermark(reader) == NO_WATERMARK
     machine.steps(1, 3_000)
-    settle(task, reader)
-    assert reader.task.watermark == 2_999
-    task.close()
-    reader.close()
+    machine.steps(0, 4_000)
+    again.settle()
+    reader.settle()
+    assert watermark(reader) == 2_999
+    again.worker.leave()
+    reader.worker.leave()
 
 
 def test_an_app_that_runs_is_not_retired_and_goes_on(machine: Machine) -> None:
@@ -213,13 +185,13 @@ def test_an_app_that_runs_is_not_retired_and_goes_on(machine: Machine) -> None:
 
 
 def test_whoever_has_the_task_without_owning_it_is_fenced(machine: Machine) -> None:
-    task = machine.start(writing("old"), 0)
+    service = Service(writing("old"), machine.log)
     machine.steps(0, 1_000)
-    settle(task)
+    service.settle()
     retire(machine.log, "old")
     machine.steps(0, 2_000)
     with pytest.raises(FencedError):
-        settle(task)
+        service.settle()
 
 
 def test_an_app_that_has_published_nothing_is_refused_with_the_names_of_those_that_have(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import msgspec
 
 import tailrace as tr
-from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
 
 ROUNDS = 20
@@ -24,9 +23,9 @@ class Order(msgspec.Struct, frozen=True):
     at: int
 
 
-def make_app(version: str = "1", *, strict: bool = False, on_error: OnError = "stop") -> tr.App:
+def make_app(version: str = "1", *, strict: bool = False) -> tr.App:
     """``strict``: an order without a price fails."""
-    app = tr.App("referring", partitions=1, version=version, on_error=on_error)
+    app = tr.App("referring", partitions=1, version=version)
     orders = app.topic("orders", Order, key="thing", event_time="at")
     prices = app.topic("prices", Price, key="thing", event_time="at")
 
@@ -52,7 +51,6 @@ def make_app(version: str = "1", *, strict: bool = False, on_error: OnError = "s
 
 app = make_app()
 newer = make_app("2", strict=True)
-lenient = make_app(on_error="dead-letter")
 
 
 def records(first: int = 0) -> list[Output]:

@@ -4,20 +4,17 @@ history.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import tailrace as tr
-from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.preparing import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
-from tailrace.state import MemoryStore
 from tests.history.rebuilding import shops
 from tests.history.rebuilding.lived import done
+from tests.runtime.joining import Service
 
 FOLLOWER = "tests.history.rebuilding.test_held_back:app"
 
@@ -37,25 +34,14 @@ class Follower(tr.Actor):
         self.seen += 1
 
 
-def serve_until_read(folder: Path, sales: list[Output]) -> None:
-    """Nobody falls idle: the clock stands still."""
-    plan, log = shops.app.plan(), EmbeddedLog(folder / "log")
-    prepare_log(log, plan, create_declared=True)
-    log.append_all(sales)
-    settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=0))
-    stores = [MemoryStore(), MemoryStore()]
-    worker = Worker(plan, log, range(2), stores.__getitem__, settings=settings, clock=lambda: 1_000_000)
-    worker.start()
-    while worker.turn():
-        pass
-    worker.leave()
-    log.close()
-
-
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_task_without_a_watermark_is_named(tmp_path: Path, is_whole: bool) -> None:
     sales = [one for one in shops.sales(300) if is_whole or one.key == b"shop-1"]
-    serve_until_read(tmp_path, sales)
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        service = Service(shops.app, log)  # nobody falls idle: its clock stands still
+        log.append_all(sales)
+        service.settle()
+        service.worker.leave()
     report, _ = done(tmp_path, FOLLOWER, order="canonical")
     said = [one for one in report.notes if "had no watermark" in one]
     if is_whole:

@@ -11,8 +11,7 @@ from tailrace.core.records import Output
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.output_files import MANIFEST, OutputsManifest
-from tailrace.state.snapshots.arrow import parquet
-from tests.history.rebuilding import lived, referring
+from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import done, request
 
 
@@ -26,16 +25,15 @@ def tally(tmp_path: Path) -> Path:
 def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the_service(
     tmp_path: Path,
 ) -> None:
-    app, bad = "tests.history.rebuilding.referring:lenient", [Output("orders", b"b", b"no order", 0)] * 3
-    lived.append(tmp_path, [*referring.records(), *bad], {"prices": 1, "orders": 1})
+    app, bad = "tests.history.rebuilding.shops:lenient", [Output("sales", b"b", b"no sale", 0)] * 3
+    lived.append(tmp_path, [*shops.sales(40), *bad], {"sales": 2})
     lived.live_on(tmp_path, app)
-    letters = [one.headers for one in lived.read(tmp_path, "referring.dead-letters")]
+    letters = [one.headers for one in lived.read(tmp_path, "shops.dead-letters")]
     report, snapshot = done(tmp_path, app, outputs=f"parquet:{tmp_path / 'out'}")
     assert (report.events, report.replayed, report.refused) == (40, 40, 3)
     assert report.notes == []
-    (file,) = (tmp_path / "out" / "referring" / snapshot.manifest.id).glob("*.parquet")
-    written = [one for one in parquet.read_table(file).to_pylist() if "dead" in one["topic"]]
-    assert [tuple((h["key"], h["value"]) for h in one["headers"]) for one in written] == letters
+    written = lived.outputs(tmp_path / "out", snapshot, "shops.dead-letters")
+    assert [one.headers for one in written] == letters
 
 
 def test_a_driver_killed_while_it_names_the_files_leaves_nothing_about_for_who_goes_on(
