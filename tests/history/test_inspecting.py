@@ -86,17 +86,6 @@ def test_sources_say_what_they_follow_and_what_there_is_to_read(service: Service
     assert first(service).lag == 3
 
 
-def test_an_operator_without_a_source_that_counts_is_held_by_nothing(service: Service) -> None:
-    billing = Service(billing_app(), service.log)
-    billing.run("orders", 5_000)
-    for topic in ("left", "right"):
-        service.run(topic, 5_000)
-    billing.run("orders", after_ms=60_000)
-    service.run("left", after_ms=IDLE_MS)
-    assert first(service).operators[0].held_by is None
-    assert watermarks(first(service))["Join"] == 4_999
-
-
 def test_who_owns_a_task_is_told_and_makes_its_readers_wait_for_it(service: Service) -> None:
     Service(billing_app(), service.log).run("orders", 2_000)
     for topic in ("left", "right"):

@@ -269,14 +269,6 @@ def test_an_undeclared_field_keeps_its_values_and_their_expiry() -> None:
                 assert (found.money, found.seen, found.last) == ("0.35", seen, last)
 
 
-def test_a_value_that_becomes_the_default_does_not_expire_any_more() -> None:
-    events = [Sale("Ada", 10_000, 3), Sale("Grace", 10_001, 4)]
-    (app, sales, *_), start = app_of(3), lived(1, *events)
-    with Harness(app, start=start.migrated(app)) as migrated, Harness(app) as fresh:
-        fresh.send(sales, *events)
-        assert rows_of(migrated) == rows_of(fresh)
-
-
 def test_a_row_without_a_field_is_migrated_with_the_default_that_it_reads() -> None:
     class Extra(msgspec.Struct):
         extra: int
