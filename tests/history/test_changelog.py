@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import fold, last_cut
+from tailrace.history.reading.cut_notes import cut_header, header_of
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.testing import MemoryLog
 
@@ -54,3 +55,12 @@ def test_a_record_without_a_key_is_nobodys_row() -> None:
     log.append(PLACE.topic, None, b"x", 0)
     with pytest.raises(CorruptStateError, match="record without a key at offset 2"):
         fold(log, PLACE, 0)
+
+
+def test_headers_of_a_cut_are_read_beside_others_and_a_damaged_one_is_an_error() -> None:
+    headers = (*cut_header("other", ["of", "another", "kind"]), *cut_header("left", {"orders": 7}))
+    cut = InputRecord(7, 1_000, b"", b"", headers)
+    assert header_of(cut, "left", dict[str, int]) == {"orders": 7}
+    assert header_of(cut, "note", bytes) is header_of(None, "note", bytes) is None
+    with pytest.raises(CorruptStateError, match="the header 'other' of a cut cannot be read"):
+        header_of(cut, "other", bytes)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.core.engine.redriven import redrives_in
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters.letters import dead_letters, read
-from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters, open_letters
+from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
@@ -43,13 +42,6 @@ def everything(_) -> bool:
 
 def redrive(log, app="app", wanted=everything, now_ms=0) -> Closed:
     return close_letters(log, app, "redriven", wanted, now_ms=now_ms)
-
-
-def test_each_letter_is_redriven_once(log) -> None:
-    assert len(redrive(log).done) == 10
-    assert redrive(log).done == []
-    assert values(log) == list(range(10))
-    assert len(closed_letters(log, "app")) == 10
 
 
 def test_of_two_who_redrive_at_once_one_is_fenced_and_nothing_is_doubled(log) -> None:
@@ -92,40 +84,6 @@ def test_a_commit_of_unknown_outcome_is_settled_by_redriving_again(log, took_eff
         redrive(log)
     redrive(log)
     assert values(log) == list(range(10))
-
-
-def test_a_redriven_record_names_its_letter_and_its_original(log) -> None:
-    ids = redrive(log, now_ms=77).done
-    assert closed_letters(log, "app") == dict.fromkeys(ids, ("redriven", 77))
-    found = {
-        record.value: redrives_in(record.headers)[-1]
-        for number in range(2)
-        for record in scan(log, "in", number)
-    }
-    for one in dead_letters(log, "app"):
-        again = found[one.record.value]
-        assert (again.topic, again.id, again.origin) == ("app.dead-letters", one.id, (1, one.origin_offset))
-
-
-def test_a_letter_is_open_until_it_is_redriven_or_dropped(log) -> None:
-    writer = log.writer("task")
-    writer.append([letter(10, topic=None)])
-    writer.commit()
-    ids = [one.id for one in open_letters(log, "app")]
-    assert redrive(log, wanted=lambda one: one.id == ids[0]).done == ids[:1]
-    timer = next(one.id for one in dead_letters(log, "app") if one.topic is None)
-    found = redrive(log, wanted=lambda one: one.id == timer)
-    assert found == Closed([], [], [timer], [], [])
-
-    def drop(*wanted: str, dry_run: bool = False) -> Closed:
-        return close_letters(log, "app", "dropped", lambda one: one.id in wanted, now_ms=5, dry_run=dry_run)
-
-    assert drop(timer, dry_run=True).done == [timer]
-    assert sorted(drop(ids[0], ids[1], timer).done) == sorted((ids[1], timer))
-    assert drop(timer).before == [timer]
-    assert {one.id for one in open_letters(log, "app")} == {*ids} - {ids[0], ids[1], timer}
-    assert len(redrive(log).before) == 3
-    assert len(values(log)) == 9, "what was dropped is not appended"
 
 
 def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:

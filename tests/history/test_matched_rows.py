@@ -7,7 +7,7 @@ from random import Random
 
 from tailrace.core import rows
 from tailrace.core.records import Output
-from tailrace.history.comparing.differences import SHOWN, Difference, Differences, first_apart
+from tailrace.history.comparing.differences import SHOWN, Difference, Differences
 from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys
 from tailrace.history.comparing.outputs import OutputComparison, output_difference
 from tailrace.history.reading.app_history import Emitted, hash_of
@@ -72,14 +72,6 @@ def test_a_timer_with_another_seed_is_named() -> None:
     assert [tuple(one) for one in MatchedKey(prefix, was, now).describe(actor, {})] == [
         ("the seed of timer 'late'", "7", "8")
     ]
-
-
-def test_the_first_place_where_two_sequences_differ() -> None:
-    assert first_apart("abc", "abc") is None
-    assert first_apart("abc", "aXY") == ("b", "X")
-    assert first_apart("abc", "ab") == ("c", None)
-    assert first_apart("", "a") == (None, "a")
-    assert first_apart("abC", "ABD", str.lower) == ("C", "D")
 
 
 def test_outputs_that_read_the_same_are_described_in_bytes() -> None:

@@ -170,6 +170,7 @@ def test_an_edited_one_replaces_the_state_where_it_is_told_to_and_stands_at_the_
     audited = [row for found in world.rows() for row in found if row.startswith(b"sAuditor\0")]
     assert audited
     assert world.cut(0).base == made.id
+    assert [str(one) for one in compared(world, world.plan).differences.shown] == []
 
 
 # --- what does not fit
@@ -220,17 +221,6 @@ def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
     assert replay(other, world.log, options, open_store=stores.__getitem__).differences.count == 0
     kept = [row for one in stores.values() for row, _ in one.scan(rows.STATE, rows.prefix_end(rows.STATE))]
     assert {rows.read_state_row(row).key for row in kept} == {b"k3", b"k7"}
-
-
-def test_a_replay_of_a_state_that_was_replaced(world) -> None:
-    world.live()
-    world.take()
-    edited(world.snapshots(), without_auditors)
-    world.run(start=world.start(replace=True))
-    world.log.append_all(ticks(KEYS, 2, ROUNDS))
-    world.run(to_the_end=True)
-    found = compared(world, world.plan)
-    assert [str(one) for one in found.differences.shown] == []
 
 
 def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> None:

@@ -128,14 +128,7 @@ def test_a_topic_that_begins_with_the_name_of_the_app_is_not_taken_for_its_own(w
     other = app.renamed("other").plan()
     world.run(other, start=world.start())
     predecessors = world.cut(0, "other").predecessors
-    assert world.cut(0, "other") == msgspec.structs.replace(
-        world.cut(0),
-        app="other",
-        base=world.cut(0, "other").base,
-        tape=world.cut(0).tape + 1,
-        predecessors=predecessors,
-        identity=world.cut(0, "other").identity,
-    )
+    assert world.cut(0, "other").positions == world.cut(0).positions
     assert world.cut(0, "other").identity not in (b"", world.cut(0).identity)
     assert predecessors["tally"].positions == {
         "tally.raw": [world.cut(number).positions["tally.raw"] for number in range(4)]

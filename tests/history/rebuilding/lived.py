@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.dead_letters.letters import DeadLetter
+from tailrace.history.dead_letters.redriving import How, close_letters
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
@@ -53,6 +58,16 @@ def live(folder: Path, plan: Plan) -> list[TaskState]:
         return found
     finally:
         log.close()
+
+
+def fields(states: list[TaskState]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The fields of each actor and key."""
+    pairs = [(rows.read_state_row(row), value) for one in states for row, value in one.rows]
+    return {
+        (one.actor, one.key.decode()): msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
+        for one, value in pairs
+        if not one.rest
+    }
 
 
 def rebuilt(snapshot: Snapshot) -> list[TaskState]:
@@ -136,6 +151,12 @@ def live_on(
         log_format="json",
     )
     Host(options, find_app(app).plan()).run()
+
+
+def close(folder: Path, app: str, how: How, wanted: Callable[[DeadLetter], bool] = lambda _: True) -> int:
+    """Redrive or drop the open dead letters that are wanted; how many these are."""
+    with closing(EmbeddedLog(folder / "log", create=False)) as log:
+        return len(close_letters(log, app, how, wanted, now_ms=0).done)
 
 
 def totals(manifest: Manifest) -> list[tape.Totals]:

@@ -15,9 +15,6 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-import msgspec
-
-from tailrace.core import rows
 from tailrace.core.errors import TailraceError
 from tests.cast.webs import Kept, Node, Piece, Plant, Reached, Web, pieces, reach, records, sums, web_of
 from tests.history.rebuilding import lived
@@ -159,11 +156,4 @@ def states(web: Web, reached: Reached, until: int) -> dict[tuple[str, str], dict
 
 def read_fields(state: list[lived.TaskState]) -> dict[tuple[str, str], dict[str, Any]]:
     """The fields by actor and key that rows hold, without keys that nothing has called."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for row, value in (pair for one in state for pair in one.rows):
-        parts = rows.read_state_row(row)
-        if not parts.rest:
-            some = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
-            if some.get("calls"):
-                found[parts.actor, parts.key.decode()] = some
-    return found
+    return {place: found for place, found in lived.fields(state).items() if found.get("calls")}

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 import tailrace as tr
-from tailrace.core import rows
 from tailrace.core.records import InputRecord, Output
-from tests.history.rebuilding.lived import TaskState
+from tests.history.rebuilding.lived import TaskState, fields
 
 
 def broken_now() -> frozenset[str]:
@@ -44,21 +43,13 @@ def make_app(name: str) -> tr.App:
     @app.actor
     class Customer(tr.Actor):
         ids: list[int] = tr.field(default_factory=list)
-        late: int = 0
-        fired: int = 0
 
         @tr.process(orders)
         def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
             if name in broken_now() and order.cents in FAILS_AT[name]:
                 raise ValueError(f"{order.cents} brings bad luck")
             self.ids.append(order.id)
-            self.late += ctx.is_late
-            ctx.set_timer(order.at + 50, "soon")
             ctx.emit(seen, Seen(ctx.key, order.id))
-
-        @tr.on_timer("soon")
-        def soon(self, ctx: tr.Context[str]) -> None:
-            self.fired += 1
 
     return app
 
@@ -101,11 +92,4 @@ def late_of(orders: Iterable[Order]) -> int:
 
 def ids(states: list[TaskState]) -> dict[str, list[int]]:
     """What the customers of an app have counted, by its rows."""
-    found: dict[str, list[int]] = {}
-    for row, value in [pair for one in states for pair in one.rows]:
-        parts = rows.read_state_row(row)
-        if parts.actor == "Customer" and not parts.rest:
-            found[parts.key.decode()] = sorted(
-                msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["ids"]
-            )
-    return found
+    return {key: sorted(one["ids"]) for (_, key), one in fields(states).items()}

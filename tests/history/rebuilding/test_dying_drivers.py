@@ -15,7 +15,7 @@ import pytest
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import MANIFEST
+from tailrace.history.rebuilding.output_files import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.state.snapshots import Snapshots
@@ -70,7 +70,9 @@ def published(asked: Request) -> int:
     snapshots, outputs = Snapshots(asked.to.uri, "orders"), Path(asked.to.outputs.removeprefix(PARQUET))
     for manifest in snapshots.list():
         assert snapshots.open(manifest.id).verify() == []
-        assert (outputs / "orders" / manifest.id / MANIFEST).is_file()
+        folder = outputs / "orders" / manifest.id
+        named = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputsManifest)
+        assert {one.name for one in folder.iterdir()} == {MANIFEST, *(one.name for one in named.files)}
     return len(snapshots.list())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,10 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core import rows
 from tailrace.core.records import Output
-from tailrace.history.dead_letters.redriving import close_letters
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import any_app, lived
-from tests.history.rebuilding.lived import TaskState, done, live, rebuilt
-from tests.history.rebuilding.two_inputs import Order
+from tests.history.rebuilding.lived import done, fields, live, rebuilt
 
 BROKEN: set[str] = set()
 """The actors that fail at an order of 13 cents."""
@@ -29,7 +24,7 @@ class Bought(msgspec.Struct, frozen=True):
     cents: int
 
 
-def made(second: Order) -> str:
+def made(second: str) -> str:
     """Two actors that sum up the same orders; the first one is ordered."""
     app = tr.App("two-sums", partitions=1, on_error="dead-letter")
     orders = app.topic("orders", Bought)
@@ -50,15 +45,6 @@ def _summing(app: tr.App, orders: Any, name: str, order: Any) -> None:
             self.cents += event.cents
 
 
-def sums(found: list[TaskState]) -> dict[tuple[str, str], int]:
-    """By actor and key."""
-    parts = [(rows.read_state_row(row), value) for one in found for row, value in one.rows]
-    return {
-        (one.actor, one.key.decode()): msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["cents"]
-        for one, value in parts
-    }
-
-
 @pytest.mark.parametrize("second", ["event-time", "arrival"])
 @pytest.mark.parametrize(
     ("broken", "redriven"),
@@ -70,7 +56,7 @@ def sums(found: list[TaskState]) -> dict[tuple[str, str], int]:
     ],
 )
 def test_each_operator_handles_a_record_once_whichever_of_them_had_failed(
-    tmp_path: Path, second: Order, broken: set[str], redriven: set[str]
+    tmp_path: Path, second: str, broken: set[str], redriven: set[str]
 ) -> None:
     app = made(second)
     records = [Bought("ab"[n % 2], 1_000 + n, 13 if n % 5 == 2 else n) for n in range(20)]
@@ -79,17 +65,15 @@ def test_each_operator_handles_a_record_once_whichever_of_them_had_failed(
     BROKEN.update(broken)
     lived.live_on(tmp_path, app)
     BROKEN.clear()
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        close_letters(log, "two-sums", "redriven", lambda one: one.operators in redriven, now_ms=0)
+    lived.close(tmp_path, "two-sums", "redriven", lambda one: one.operators in redriven)
     lived.live_on(tmp_path, app)
     expected = {
-        (actor, who): sum(one.cents for one in records if one.who == who)
+        (actor, who): {"cents": sum(one.cents for one in records if one.who == who)}
         for actor in ("first", "second")
         for who in "ab"
     }
     _, snapshot = done(tmp_path, app, order="canonical")
-    assert sums(rebuilt(snapshot)) == expected
+    assert fields(rebuilt(snapshot)) == expected
     lived.live_on(tmp_path, app, replace=str(tmp_path / "snapshots"))
-    with closing(EmbeddedLog(tmp_path / "log")) as log:
-        close_letters(log, "two-sums", "dropped", lambda _: True, now_ms=0)
-    assert sums(live(tmp_path, find_app(app).plan())) == expected
+    lived.close(tmp_path, "two-sums", "dropped")
+    assert fields(live(tmp_path, find_app(app).plan())) == expected

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.log.embedded import EmbeddedLog
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import done
@@ -36,8 +35,7 @@ class Life:
         lived.live_on(self.folder, self.app, replace=replace)
 
     def redrive(self) -> int:
-        with closing(EmbeddedLog(self.folder / "log", create=False)) as log:
-            return len(close_letters(log, "priced", "redriven", lambda _: True, now_ms=0).done)
+        return lived.close(self.folder, "priced", "redriven")
 
     def rebuilt(self, **options: Any) -> tuple[int, str]:
         """The last sum that a canonical rebuild comes to, and its snapshot."""

@@ -13,7 +13,6 @@ import pytest
 
 from tailrace.core.engine.replay import Limits
 from tailrace.history.dead_letters.letters import dead_letters
-from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
@@ -55,8 +54,7 @@ class World:
             lived.live_on(self.folder, ref(app), **options)
 
     def redrive(self, app: str, wanted: Any = lambda _: True) -> int:
-        with closing(EmbeddedLog(self.folder / "log")) as log:
-            return len(close_letters(log, app, "redriven", wanted, now_ms=0).done)
+        return lived.close(self.folder, app, "redriven", wanted)
 
     def letters(self, app: str) -> list[str]:
         with closing(EmbeddedLog(self.folder / "log")) as log:

@@ -267,6 +267,20 @@ def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
     assert "mistake in the code" in found.value.hint or on_error == "stop"
 
 
+def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the_service(
+    tmp_path: Path,
+) -> None:
+    app, bad = "tests.history.rebuilding.shops:lenient", [Output("sales", b"b", b"no sale", 0)] * 3
+    lived.append(tmp_path, [*shops.sales(40), *bad], {"sales": 2})
+    lived.live_on(tmp_path, app)
+    letters = [one.headers for one in lived.read(tmp_path, "shops.dead-letters")]
+    report, snapshot = done(tmp_path, app, outputs=f"parquet:{tmp_path / 'out'}")
+    assert (report.events, report.replayed, report.refused) == (40, 40, 3)
+    assert report.notes == []
+    written = lived.outputs(tmp_path / "out", snapshot, "shops.dead-letters")
+    assert [one.headers for one in written] == letters
+
+
 def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path) -> None:
     app = "tests.history.rebuilding.shops:strict"
     with pytest.raises(BadRecordError, match="`int` <= 2500") as found:

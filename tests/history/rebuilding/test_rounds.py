@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core import rows
 from tailrace.core.engine.rounds import whole_because
 from tailrace.core.records import Output
 from tailrace.history.rebuilding import canonical_targets, canonical_unit
@@ -189,10 +188,4 @@ def test_what_a_round_sends_for_later_is_read_in_its_turn(
     wanted: dict[str, list[int]] = {}
     for one in sorted(map(later_of, events), key=lambda one: one.at):
         wanted.setdefault(one.key, []).append(one.at)
-    made = dict[str, list[int]]()
-    for task in rebuilt(found):
-        for row, value in task.rows:
-            parts = rows.read_state_row(row)
-            fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
-            made[parts.key.decode()] = fields["times"]
-    assert made == wanted
+    assert {key: one["times"] for (_, key), one in lived.fields(rebuilt(found)).items()} == wanted

@@ -12,7 +12,6 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
@@ -45,35 +44,6 @@ def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("ran", [False, True])
-def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool) -> None:
-    """What it sends to itself is delivered by the rebuild, whether the service has recorded it or not."""
-    lived.append(tmp_path, ticks(20, 5), {"ticks": 4})
-    if ran:
-        lived.live_on(tmp_path, TALLY)
-    first, one = done(tmp_path, order="canonical")
-    second, other = done(tmp_path, order="canonical", store="memory", processes=2)
-    assert rebuilt(one) == rebuilt(other)
-    assert first.events == second.events == 200
-    assert first.replayed == 200
-    keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
-    assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
-    assert any("comes from this code" in one for one in first.notes)
-    assert [task.changelog_position for task in one.manifest.tasks] == [None] * 4
-
-
-def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> None:
-    lived.append(tmp_path, shops.sales(200), {"sales": 2})
-    _, whole = done(tmp_path, SHOPS)
-    until = {"sales": {0: 50, 1: 50}}
-    _, base = done(tmp_path, SHOPS, until=Limits(until))
-    cuts = [tape.decode_cut(one.cut) for one in base.manifest.tasks]
-    assert [cut.positions["sales"] for cut in cuts] == [50, 50]
-    asked = str(tmp_path / "snapshots")
-    _, both = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id)
-    assert [one.rows for one in rebuilt(both)] == [one.rows for one in rebuilt(whole)]
-
-
 def test_it_ends_where_the_service_stands_though_producers_have_written_more(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(200), {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
@@ -102,6 +72,7 @@ def test_messages_that_a_snapshot_stands_for_are_not_left_out(tmp_path: Path) ->
     other = f"{TALLY}@other"
     lived.live_on(tmp_path, other, str(tmp_path / "snapshots"))
     report, whole = done(tmp_path, other, order="canonical")
+    assert any("comes from this code" in one for one in report.notes)
     assert report.events == 200
     _, some = done(tmp_path, other, order="canonical", keys=("k3",))
     wanted = [
