@@ -38,33 +38,6 @@ from tests.testing import everything
 from tests.testing.everything import Do
 
 
-class Ping(msgspec.Struct):
-    name: str
-    at: int
-
-
-def silences(after: int) -> tr.App:
-    """Says of each key that it has been silent for ``after`` ms."""
-    app = tr.App("silences", partitions=1)
-    pings = app.topic("pings", Ping, key="name", event_time="at", out_of_order=0)
-    silent = app.topic("silent", Ping, key="name")
-
-    @app.actor
-    class Watched(tr.Actor):
-        last: int = 0
-
-        @tr.process(pings)
-        def heard(self, event: Ping, ctx: tr.Context[str]) -> None:
-            self.last = event.at
-            ctx.set_timer(event.at + after, "silent")
-
-        @tr.on_timer("silent")
-        def over(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(silent, Ping(ctx.key, self.last))
-
-    return app
-
-
 class TestComparing:
     def test_a_replay_of_the_same_code_differs_in_nothing(self) -> None:
         with lived(shops()) as h:
@@ -113,22 +86,6 @@ class TestComparing:
         assert report.differences.shown[0].kind == "handler"
         assert "not this one" in told(report)[0]
         assert report.partitions == 2
-
-    @pytest.mark.parametrize("commit_every", [1, 2, 3, 100])
-    def test_a_timer_that_fires_earlier_now_is_one_difference_of_its_key_wherever_commits_lie(
-        self, commit_every: int
-    ) -> None:
-        """The output of the replay may be in another commit than that of the first run."""
-        with Harness(silences(after=35)) as h:
-            for number in range(30):
-                h.send(h.plan.topics["pings"], Ping(f"k{number // 10}", number * 10))
-                if number % commit_every == 0:
-                    h.commit()
-            h.commit()
-            report = compared(h, silences(after=15))
-        shown = [(one.kind, one.key) for one in report.differences.shown if one.kind != "state"]
-        assert shown == [("output", "'k0'"), ("output", "'k1'")]
-        assert report.differences.more_outputs == 0
 
     def test_an_output_that_is_in_the_log_twice_is_found(self) -> None:
         with lived(shops()) as h:
@@ -189,27 +146,6 @@ class TestSomeKeys:
                     assert told(compared(h, keys=keys, observer=recorder)) == [], seed
                     assert recorder.calls or keys
                     assert keys is None or {key for key, _ in recorder.calls} <= {*keys}
-
-    def test_each_call_is_shown_with_the_times_that_its_handler_sees(self) -> None:
-        app = tr.App("two", partitions=1)
-        here, there = app.topic("here", Event), app.topic("there", Event)
-
-        @app.actor
-        class Ahead(tr.Actor):
-            @tr.process(here)
-            def take(self, event: Event, ctx: tr.Context[str]) -> None: ...
-
-        @app.actor
-        class Behind(tr.Actor, order="arrival"):
-            @tr.process(here, there)
-            def take(self, event: Event, ctx: tr.Context[str]) -> None: ...
-
-        with Harness(app) as h:
-            h.send(here, Event("k", 100, 0), Event("k", 50, 1))
-            h.send(there, Event("k", 10, 2))
-            recorder = Recorder()
-            assert told(compared(h, observer=recorder)) == []
-        assert len(recorder.calls) == 5
 
     def test_a_time_before_any_event_is_not_shown_as_a_number(self) -> None:
         app = joining()

@@ -11,13 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.core.engine.task import TaskSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.environment import timezones_version
-from tailrace.runtime.preparing import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
-from tailrace.state import MemoryStore
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import append, done, live, live_on, rebuilt
 from tests.runtime import chained
@@ -27,27 +21,6 @@ from tests.runtime.chained import Window
 FIRST, SECOND = "tests.runtime.chained:first", "tests.runtime.chained:second"
 NIGHTS = 4
 READINGS = [one for number in range(NIGHTS) for one in chained.night(number)]
-
-
-class Reader:
-    """The second app at work between the nights, in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = EmbeddedLog(folder / "log")
-        plan = chained.second.plan()
-        prepare_log(self.log, plan, create_declared=True)
-        task = TaskSettings(timezones=timezones_version())
-        settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=0, task=task))
-        self.worker = Worker(plan, self.log, range(3), lambda _number: MemoryStore(), settings=settings)
-        self.worker.start()
-
-    def work(self) -> None:
-        while self.worker.turn():
-            pass
-
-    def close(self) -> None:
-        self.worker.leave()
-        self.log.close()
 
 
 def windows(folder: Path) -> Counter[Window]:
@@ -69,17 +42,13 @@ def emitted(folder: Path, order: str) -> Counter[Window]:
 @pytest.mark.parametrize("second", ["nightly", "reads along", "comes later", "never ran"])
 def test_a_chain_comes_to_every_window_and_so_do_its_rebuilds(tmp_path: Path, second: str) -> None:
     """Every night some readings come, and the first app is run to the end of them."""
-    reader: Reader | None = None
     for number in range(NIGHTS):
         append(tmp_path, chained.records(chained.night(number)), {"left": 3, "right": 3})
         live_on(tmp_path, FIRST)
         if second == "nightly":
             live_on(tmp_path, SECOND)
         elif second == "reads along" or (second == "comes later" and number == NIGHTS - 1):
-            reader = reader or Reader(tmp_path)
-            reader.work()
-    if reader is not None:
-        reader.close()
+            live_on(tmp_path, SECOND, ends=False)
     # A bounded run ends the last windows, to which another reading may belong. So does its rebuild in canonical order.
     wanted = chained.expected(READINGS, 1 << 60 if second == "nightly" else READINGS[-1][1].at)
     if second != "never ran":

@@ -22,10 +22,6 @@ class Seen(msgspec.Struct, frozen=True):
     at: tr.EventTime[int]
 
 
-class Heard(msgspec.Struct, frozen=True):
-    at: int
-
-
 class Due(msgspec.Struct, frozen=True):
     key: tr.Key[str]
     at: int
@@ -80,26 +76,6 @@ def in_order(order: str) -> str:
     return any_app.place(app)
 
 
-def telling() -> str:
-    """``Told`` hears of each event and takes what it hears in its turn."""
-    app = tr.App("timed", partitions=1)
-    seen = app.topic("seen", Seen, out_of_order=50)
-
-    @app.actor
-    class Told(tr.Actor, order="event-time"):
-        count: int = 0
-
-        @tr.on_message
-        def told(self, message: Heard, ctx: tr.Context[str]) -> None:
-            self.count += 1
-
-    @app.process(seen)
-    def tell(event: Seen, ctx: tr.Context[str]) -> None:
-        ctx.send(Told, ctx.key, Heard(event.at))
-
-    return any_app.place(app)
-
-
 def append(folder: Path) -> None:
     events = [Seen("x", at) for at in TIMES]
     lived.append(
@@ -130,11 +106,3 @@ def test_a_state_in_which_events_wait_that_were_handled_is_refused(tmp_path: Pat
     ):
         lived.live_on(tmp_path, app, replace=f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}", ends=False)
     assert emitted(tmp_path) == Counter(TIMES)
-
-
-def test_a_start_is_refused_if_messages_wait_that_are_only_in_the_rebuild(tmp_path: Path) -> None:
-    append(tmp_path)
-    app = telling()
-    _, snapshot = done(tmp_path, app)
-    with pytest.raises(SnapshotMismatchError, match=r"waited for their turn in Told.*--order tape"):
-        lived.live_on(tmp_path, app, f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}")

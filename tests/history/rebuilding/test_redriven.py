@@ -1,6 +1,4 @@
-"""A redriven event goes to the app whose dead letter it is, and to nobody else: each event counts once in
-every app.
-"""
+"""Redriven records count once in a rebuild: in every app that reads them, for each operator, and also where the app sends to itself."""
 
 from __future__ import annotations
 
@@ -9,9 +7,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace.core.engine.replay import Limits
+from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
@@ -21,9 +23,10 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing.exploring.feed import feed_of_log
 from tests.cli.commands import done as command
-from tests.history.rebuilding import lived, sharing
-from tests.history.rebuilding.lived import done, live
-from tests.history.rebuilding.sharing import Order, counted, ids, late_of, originals
+from tests.history.rebuilding import any_app, lived, sharing
+from tests.history.rebuilding.lived import done, fields, live, rebuilt
+from tests.history.rebuilding.priced import Order, Price, Sum, record
+from tests.history.rebuilding.sharing import counted, ids, late_of, originals
 
 APPS = ("shop", "audit", "ledger")
 
@@ -45,7 +48,7 @@ class World:
             self._ids += 1
             cents = random.choice((7, 13, 14, *range(1, 7)))
             at = start - random.choice((0, 0, 30))
-            found.append(sharing.record(Order(random.choice("abcdef"), at, cents, self._ids)))
+            found.append(sharing.record(sharing.Order(random.choice("abcdef"), at, cents, self._ids)))
         lived.append(self.folder, found, {"orders": 2})
 
     def live(self, *apps: str, broken: tuple[str, ...] = (), **options: Any) -> None:
@@ -191,3 +194,165 @@ def test_a_copy_passes_over_what_the_rebuild_that_it_began_with_has_handled(worl
     assert world.of_service("shop") == world.of_service("shop@copy") == wanted
     world.replay("shop@copy")
     assert Snapshots(base, "shop").open("latest").manifest.id == snapshot.manifest.id
+
+
+BROKEN: set[str] = set()
+"""The actors that fail at an order of 13 cents."""
+
+
+class Bought(msgspec.Struct, frozen=True):
+    who: tr.Key[str]
+    at: tr.EventTime[int]
+    cents: int
+
+
+def made(second: str) -> str:
+    """Two actors that sum up the same orders; the first one is ordered."""
+    app = tr.App("two-sums", partitions=1, on_error="dead-letter")
+    orders = app.topic("orders", Bought)
+    for name, order in (("first", "event-time"), ("second", second)):
+        _summing(app, orders, name, order)
+    return any_app.place(app)
+
+
+def _summing(app: tr.App, orders: Any, name: str, order: Any) -> None:
+    @app.actor(name=name)
+    class Sum(tr.Actor, order=order):
+        cents: int = 0
+
+        @tr.process(orders)
+        def bought(self, event: Bought, ctx: tr.Context[str]) -> None:
+            if event.cents == 13 and name in BROKEN:
+                raise ValueError("bad luck")
+            self.cents += event.cents
+
+
+@pytest.mark.parametrize("second", ["event-time", "arrival"])
+@pytest.mark.parametrize(
+    ("broken", "redriven"),
+    [
+        ({"first"}, {"first"}),
+        ({"first", "second"}, set[str]()),
+        ({"first", "second"}, {"first"}),
+        ({"first", "second"}, {"second"}),
+    ],
+)
+def test_each_operator_handles_a_record_once_whichever_of_them_had_failed(
+    tmp_path: Path, second: str, broken: set[str], redriven: set[str]
+) -> None:
+    app = made(second)
+    records = [Bought("ab"[n % 2], 1_000 + n, 13 if n % 5 == 2 else n) for n in range(20)]
+    outputs = [Output("orders", one.who.encode(), msgspec.json.encode(one), one.at) for one in records]
+    lived.append(tmp_path, outputs, {"orders": 1})
+    BROKEN.update(broken)
+    lived.live_on(tmp_path, app)
+    BROKEN.clear()
+    lived.close(tmp_path, "two-sums", "redriven", lambda one: one.operators in redriven)
+    lived.live_on(tmp_path, app)
+    expected = {
+        (actor, who): {"cents": sum(one.cents for one in records if one.who == who)}
+        for actor in ("first", "second")
+        for who in "ab"
+    }
+    _, snapshot = done(tmp_path, app, order="canonical")
+    assert fields(rebuilt(snapshot)) == expected
+    lived.live_on(tmp_path, app, replace=str(tmp_path / "snapshots"))
+    lived.close(tmp_path, "two-sums", "dropped")
+    assert fields(live(tmp_path, find_app(app).plan())) == expected
+
+
+T0 = 1_772_323_200_000
+HIDDEN, SHOWN = (f"tests.history.rebuilding.priced:{name}" for name in ("hidden", "shown"))
+WAYS = {HIDDEN: ("orders", {"orders": 2, "prices": 2}), SHOWN: ("raw", {"raw": 2, "prices": 2})}
+WRITTEN = {HIDDEN: "priced.orders.by-key", SHOWN: "orders"}
+PRICE = Price("a", 10, T0 + 100_000)
+
+
+class Life:
+    """A service that runs to the end of what there is, again and again."""
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self.folder, self.app = folder, app
+        self.topic, self.topics = WAYS[app]
+
+    def run(self, *events: Order | Price, replace: str = "") -> None:
+        records = [record("prices" if isinstance(one, Price) else self.topic, one) for one in events]
+        lived.append(self.folder, records, self.topics)
+        lived.live_on(self.folder, self.app, replace=replace)
+
+    def redrive(self) -> int:
+        return lived.close(self.folder, "priced", "redriven")
+
+    def rebuilt(self, **options: Any) -> tuple[int, str]:
+        """The last sum that a canonical rebuild comes to, and its snapshot."""
+        place = f"parquet:{self.folder / 'out'}"
+        _, snapshot = done(
+            self.folder, self.app, order="canonical", outputs=place, on_error="dead-letter", **options
+        )
+        found = lived.outputs(self.folder / "out", snapshot, "sums")
+        totals = [msgspec.json.decode(one.value or b"", type=Sum).total for one in found]
+        return max(totals, default=0), f"{self.folder / 'snapshots'}#{snapshot.manifest.id}"
+
+    def total(self) -> int:
+        """The last sum that the service has emitted."""
+        return max(
+            msgspec.json.decode(one.value or b"", type=Sum).total for one in lived.read(self.folder, "sums")
+        )
+
+
+@pytest.fixture(params=[HIDDEN, SHOWN], ids=["by-key", "own-topic"])
+def life(tmp_path: Path, request: pytest.FixtureRequest) -> Life:
+    return Life(tmp_path, request.param)
+
+
+def test_what_was_redriven_and_fails_again_in_its_place_fails_in_the_rebuild(life: Life) -> None:
+    life.run(Order("o1", "a", 3, T0))
+    life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
+    assert life.redrive() == 1
+    life.run()
+    assert life.total() == 70
+    assert life.rebuilt()[0] == 40
+
+
+def test_what_failed_before_the_base_is_run_by_its_redriven_record(life: Life) -> None:
+    life.run(Order("o1", "a", 3, T0))
+    _, base = life.rebuilt()
+    uri, _, base_id = base.partition("#")
+    life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
+    assert life.redrive() == 1
+    life.run()
+    assert life.rebuilt(base=uri, base_id=base_id)[0] == 70
+
+
+def test_a_letter_of_what_failed_again_stays_open(life: Life) -> None:
+    life.run(Order("o1", "a", 3, T0))
+    _, snapshot = life.rebuilt()
+    life.run(replace=snapshot)
+    life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
+    assert life.redrive() == 1
+    life.run()
+    assert life.total() == 70
+
+
+def test_what_is_handled_in_its_place_is_handled_again_if_it_is_redriven(life: Life) -> None:
+    """So its letter is dropped. It stays open until then, and the rebuild says so."""
+    life.run(Order("o1", "a", 3, T0))
+    life.run(Price("a", 10, T0 - 100_000))  # in canonical order it comes first
+    total, snapshot = life.rebuilt()
+    assert total == 30
+    life.run(replace=snapshot)
+    assert life.redrive() == 1
+    life.run()
+    assert life.total() == 60
+
+
+def test_a_redriven_record_of_a_foreign_partition_counts(tmp_path: Path) -> None:
+    life = Life(tmp_path, SHOWN)
+    life.run(Price("a", 10, T0 - 100_000))
+    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+        foreign = record("orders", Order("x", "a", 100, T0 + 5_000))
+        log.append_all([foreign], 1 - partition_of(b"a", 2))
+    life.run(Order("o1", "a", 3, T0))
+    assert life.redrive() == 1
+    life.run()
+    assert life.total() == life.rebuilt()[0] == 1_030
