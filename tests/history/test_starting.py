@@ -247,18 +247,23 @@ def test_a_state_is_replaced_as_a_whole_or_not_at_all(world) -> None:
     assert world.rows()[3] == expected[3]
 
 
+def none_begins(world: World, error: type[Exception], said: str) -> None:
+    """No task of another app begins with the snapshot."""
+    other = world.app.renamed("other").plan()
+    prepare_log(world.log, other, create_declared=True)
+    for number in range(4):
+        with pytest.raises(error, match=said):
+            start_from(other, number, world.log, MemoryStore(), world.start(), 1)
+    assert world.log.ends(["other.changelog"]).offsets == {"other.changelog": [0] * 4}
+
+
 def test_what_waits_for_a_task_that_has_not_committed_yet_is_not_left_behind(world) -> None:
     """Its messages are in no snapshot: under another name no task begins, in place there they are."""
     world.log.append_all(one for one in ticks(KEYS, ROUNDS) if partition_of(one.key or b"", 4) == 0)
     world.run(numbers=range(1))
     made = world.take()
     assert [bool(task.cut) for task in made.tasks] == [True, False, False, False]
-    other = world.app.renamed("other").plan()
-    prepare_log(world.log, other, create_declared=True)
-    for number in range(4):
-        with pytest.raises(SnapshotMismatchError, match="had not committed yet"):
-            start_from(other, number, world.log, MemoryStore(), world.start(), 1)
-    assert world.log.ends(["other.changelog"]).offsets == {"other.changelog": [0] * 4}
+    none_begins(world, SnapshotMismatchError, "had not committed yet")
     world.stores.clear()
     world.run(start=world.start())
     audited = [row for found in world.rows()[1:] for row in found if row.startswith(b"sAuditor")]
@@ -269,12 +274,7 @@ def test_where_one_task_cannot_begin_none_does(world) -> None:
     lived(world)
     world.log.append_all(ticks(KEYS, 1, ROUNDS))
     world.log.delete_before("ticks", 3, world.log.end_offset("ticks", 3))
-    other = world.app.renamed("other").plan()
-    prepare_log(world.log, other, create_declared=True)
-    for number in range(4):
-        with pytest.raises(OffsetGoneError, match=r"partition 3"):
-            start_from(other, number, world.log, MemoryStore(), world.start(), 1)
-    assert world.log.ends(["other.changelog"]).offsets == {"other.changelog": [0] * 4}
+    none_begins(world, OffsetGoneError, "partition 3")
 
 
 def test_one_that_stands_within_history_and_lacks_what_was_under_way_begins_nothing_elsewhere(world) -> None:
@@ -291,10 +291,7 @@ def test_one_that_stands_within_history_and_lacks_what_was_under_way_begins_noth
     }
     made = msgspec.structs.replace(found, id=draft.id, created_ms=draft.created_ms, **limited)
     world.snapshots().publish(made)
-    other = world.app.renamed("other").plan()
-    prepare_log(world.log, other, create_declared=True)
-    with pytest.raises(SnapshotMismatchError, match="does not hold what was under way"):
-        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+    none_begins(world, SnapshotMismatchError, "does not hold what was under way")
 
 
 def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None:

@@ -189,28 +189,16 @@ def billing(service: Service) -> Service:
     return found
 
 
-def test_a_partition_that_has_no_records_is_empty(service: Service, billing: Service) -> None:
-    service.run("left", 5_000)
-    assert held(service, "Join") == Held(
-        "right", "empty", "this partition has no records yet; it counts as idle after 10m without any"
-    )
-
-
-def test_what_is_there_and_was_not_taken_is_behind(service: Service, billing: Service) -> None:
-    service.settle()
+def test_of_several_sources_the_lowest_holds_until_it_is_idle(service: Service, billing: Service) -> None:
     service.feed("left", *range(1_000, 1_012))
     assert held(service, "Join") == Held("left", "behind", "12 records are there, and nothing is read yet")
-    service.run("right", 5_000)
-    service.feed("left", 2_000)
-    assert held(service, "Join") == Held("left", "behind", "1 record is not yet read")
-
-
-def test_of_several_sources_the_lowest_holds_until_it_is_idle(service: Service, billing: Service) -> None:
-    service.run("left", 5_000)
-    service.run("right", 3_000)
-    assert held(service, "Join") == Held(
-        "right", "read", "all records are read; it counts as idle after 10m without any"
-    )
+    service.settle()
+    until_idle = "it counts as idle after 10m without any"
+    assert held(service, "Join") == Held("right", "empty", f"this partition has no records yet; {until_idle}")
+    service.run("right", 500)
+    assert held(service, "Join") == Held("right", "read", f"all records are read; {until_idle}")
+    service.feed("right", 600)
+    assert held(service, "Join") == Held("right", "behind", "1 record is not yet read")
     service.run("left", 6_000, after_ms=600_000)
     found = held(service, "Join")
     assert found is not None

@@ -20,7 +20,6 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.output_files import read_outputs
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.log import TopicSettings
@@ -28,7 +27,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
-from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
+from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.tallies import ticks
 
@@ -183,9 +182,3 @@ def outputs(place: Path, snapshot: Snapshot, topic: str) -> list[Output]:
                 headers = tuple((one["key"], one["value"]) for one in row["headers"])
                 found.append(Output(topic, row["key"], row["value"], time_ms, headers))
     return found
-
-
-def emitted(folder: Path, topic: str) -> list[Output]:
-    """What is in the Parquet files of outputs below a folder, for a topic."""
-    files = sorted(folder.rglob("outputs-*.parquet"))
-    return [one for file in files for _, one in read_outputs(Place.at(str(file))) if one.topic == topic]

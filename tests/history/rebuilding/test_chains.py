@@ -35,7 +35,7 @@ def emitted(folder: Path, order: str) -> Counter[Window]:
         assert [one.rows for one in rebuilt(snapshot)] == [
             one.rows for one in live(folder, chained.second.plan())
         ]
-    again = lived.emitted(folder / order, "windows")
+    again = lived.outputs(folder / order, snapshot, "windows")
     return Counter(msgspec.json.decode(one.value or b"", type=Window) for one in again)
 
 

@@ -1,9 +1,8 @@
-"""History without a tape is taken in canonical order: the same bytes every time, and, where order leaves no
-choice, the live ones.
-"""
+"""History without a tape is taken in canonical order: the same bytes every time, and, where order leaves no choice, the live ones."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -18,9 +17,11 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.beginnings import lineage_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import any_app, lived, shops
 from tests.history.rebuilding.lived import TALLY, done, rebuilt, request
+from tests.runtime.joining import Service
 from tests.runtime.tallies import ticks
 
 SHOPS = "tests.history.rebuilding.shops:app"
@@ -210,3 +211,40 @@ def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_to
         assert "--order canonical, which reads what the code declares now" in caught.value.hint
     with pytest.raises(UnknownTopicError, match="declare its former topic"):
         done(tmp_path, name, order="canonical")
+
+
+FOLLOWER = f"{__name__}:app"
+
+app = tr.App("follower", partitions=2)
+_totals = app.topic("totals", shops.Total, key="shop", watermark="upstream")
+
+
+@app.actor
+class Follower(tr.Actor):
+    """Counts."""
+
+    seen: int = 0
+
+    @tr.process(_totals)
+    def total(self, event: shops.Total, ctx: tr.Context[str]) -> None:
+        """Count."""
+        self.seen += 1
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_task_without_a_watermark_is_named(tmp_path: Path, is_whole: bool) -> None:
+    sales = [one for one in shops.sales(300) if is_whole or one.key == b"shop-1"]
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        service = Service(shops.app, log)  # nobody falls idle: its clock stands still
+        log.append_all(sales)
+        service.settle()
+        service.worker.leave()
+    report, _ = done(tmp_path, FOLLOWER, order="canonical")
+    said = [one for one in report.notes if "had no watermark" in one]
+    if is_whole:
+        assert said == []
+    else:
+        (one,) = said
+        assert one.startswith(
+            f"totals: shops-{1 - partition_of(b'shop-1', 2)} had no watermark at the end of this history"
+        )
