@@ -14,7 +14,6 @@ from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.engine.observer import Observer
 from tailrace.core.engine.replay import Limits
-from tailrace.core.engine.tape import decode_cut, encode
 from tailrace.core.errors import (
     EnvironmentMismatchError,
     InputsChangedError,
@@ -22,8 +21,6 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import Output
-from tailrace.history.comparing.differences import Differences
-from tailrace.history.comparing.replayed_state import compare_cuts
 from tailrace.history.reading import driving
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.named_keys import named_keys
@@ -32,8 +29,7 @@ from tailrace.history.replay.report import ReplayOptions
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
-from tests.core.ordered import Event, joining
-from tests.history.sales import Sale, compared, lived, of_service, random_service, shops, store_of, told
+from tests.history.sales import Sale, compared, lived, random_service, shops, store_of, told
 from tests.testing import everything
 from tests.testing.everything import Do
 
@@ -146,18 +142,6 @@ class TestSomeKeys:
                     assert told(compared(h, keys=keys, observer=recorder)) == [], seed
                     assert recorder.calls or keys
                     assert keys is None or {key for key, _ in recorder.calls} <= {*keys}
-
-    def test_a_time_before_any_event_is_not_shown_as_a_number(self) -> None:
-        app = joining()
-        with Harness(app) as h:
-            h.send(app.topics["left"], Event("k", 10, 0))
-            live = of_service(h, 0)
-            found = Differences()
-            assert live.cut is not None
-            other = msgspec.structs.replace(decode_cut(live.cut), ordered={})
-            compare_cuts(h.plan, 0, live, encode(other), found)
-        (change,) = found.shown[0].changes
-        assert change.was == "{'Join': Ordered(ready=none, last=None, lows={'left': (0, 1, 0)}, late={})}"
 
     def test_what_is_shown_of_a_key_leads_from_nothing_to_its_state(self) -> None:
         with lived(shops(partitions=1)) as h:

@@ -26,8 +26,6 @@ from tailrace.core.names import dead_letters_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.testing import Harness
-from tests.registry import shop
 from tests.registry.conftest import Apicurio
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
@@ -338,14 +336,3 @@ def test_on_kafka_producers_and_consumers_of_confluent_are_served(
         found.append(read(message.value() or b""))
     consumer.close()
     assert last(found) == expected(orders)
-
-
-def test_in_a_harness_the_app_needs_no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAILRACE_REGISTRY_URL", "mock://")
-    harness = Harness(shop.app)
-    order = shop.Order(
-        "Ada", START, Decimal("1.20"), shop.Kind.WEB, UUID(int=1), START.date(), [shop.Line("tea")]
-    )
-    harness.send(shop.orders, order)
-    (total,) = harness.emitted(shop.totals)
-    assert total == shop.Total("Ada", START, Decimal("1.20"), 1, {"WEB": 1}, [shop.Line("tea")], [None])

@@ -77,7 +77,6 @@ def make_app(
 
 
 app = make_app()
-other = make_app("2")
 strict = make_app(sale=StrictSale)
 lenient = make_app(on_error="dead-letter")
 lenient_in_all = make_app(on_error="dead-letter-all")

@@ -10,7 +10,7 @@ import importlib
 import sys
 import textwrap
 import zipfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -22,12 +22,11 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding.code_digest import changed, code_of, differences
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.results import UnitResult
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding.lived import append, live_on, opened, outputs, request
+from tests.history.rebuilding.struck_engines import During, Stopping
 
 KEYS, ROUNDS = 50, 4
 APP = "law_till.app:app"
@@ -107,26 +106,6 @@ def importable(place: Path) -> Generator[None]:
                     del sys.modules[name]
 
 
-class Stopped(LocalEngine):
-    """Is stopped when half of the units are done."""
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        yield from super().run(units[: len(units) // 2], on_progress)
-        raise InterruptedError
-
-
-class Edited(LocalEngine):
-    """The code is edited between the driver's start and that of the processes that do the work."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(2)
-        self._folder = folder
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        write(self._folder, {"law_till/tax.py": "PERCENT = 300"})
-        yield from super().run(units, on_progress)
-
-
 def again(folder: Path, engine: LocalEngine) -> tuple[RebuildReport, dict[str, int]]:
     """The report, and the last total of each key."""
     asked, found = request(folder, APP, outputs=f"parquet:{folder / 'outputs'}"), dict[str, int]()
@@ -161,7 +140,7 @@ def project(tmp_path: Path) -> Path:
 
 def test_what_other_code_has_done_is_not_used(project: Path) -> None:
     with pytest.raises(InterruptedError):
-        again(project, Stopped(1))
+        again(project, Stopping(2))
     write(project, {"law_till/tax.py": "PERCENT = 5"})
     report, totals = again(project, LocalEngine(1))
     assert not report.resumed
@@ -172,7 +151,7 @@ def test_what_other_code_has_done_is_not_used(project: Path) -> None:
 
 def test_the_same_code_resumes(project: Path) -> None:
     with pytest.raises(InterruptedError):
-        again(project, Stopped(1))
+        again(project, Stopping(2))
     compileall.compile_dir(project / "law_till", quiet=2)
     write(project, {"law_till/rates.csv": "3"})
     report, totals = again(project, LocalEngine(2))
@@ -181,9 +160,11 @@ def test_the_same_code_resumes(project: Path) -> None:
 
 
 def test_a_process_with_other_code_does_no_part_of_it(project: Path) -> None:
+    """The code is edited between the driver's start and that of the processes that do the work."""
     said = r"the code of the app 'till' is not the same in a process of the rebuild.*sources law_till"
+    edited = During(lambda _: write(project, {"law_till/tax.py": "PERCENT = 300"}), processes=2)
     with pytest.raises(TailraceError, match=said):
-        again(project, Edited(project))
+        again(project, edited)
     report, totals = again(project, LocalEngine(1))
     assert not report.resumed
     assert totals == expected(300)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,35 +13,17 @@ import msgspec
 import pytest
 
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.output_files import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.request import PARQUET, Request
-from tailrace.history.rebuilding.results import UnitResult
 from tailrace.state.snapshots import Snapshots
 from tests.cast.apps import place
 from tests.cast.test_matrix import lived
 from tests.history.rebuilding.lived import live, opened, rebuilt, request
+from tests.history.rebuilding.struck_engines import Stopping
 from tests.runtime.processes import ROOT
 
 POINTS = 8
-
-
-class Interrupted:
-    """All units are done, and then the driver is told to stop."""
-
-    name = "interrupted"
-    workers = 1
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        yield from list(self._engine.run(units, on_progress))[:-1]
-        raise InterruptedError
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 @contextmanager
@@ -86,7 +68,7 @@ def test_a_driver_that_dies_at_any_point_has_published_nothing_or_all(tmp_path: 
         )
         to = Path(asked.to.uri)
         with pytest.raises(InterruptedError):
-            rebuild(asked, Interrupted(LocalEngine(1)))
+            rebuild(asked, Stopping(world.plan.partitions))
         shutil.copytree(to, kept)
         outcomes: list[bool] = []
         with drivers(asked, tmp_path / "request") as process:

@@ -7,7 +7,7 @@ import importlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.core.errors import StateInUseError
 from tailrace.history.rebuilding.driver import identity, rebuild
-from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
+from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.log.embedded import EmbeddedLog
@@ -31,6 +30,7 @@ from tailrace.state.snapshots import Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TALLY, changed, live, rebuilt, request
+from tests.history.rebuilding.struck_engines import During, Stopping
 from tests.runtime.processes import Running, wait_until
 
 KEYS, ROUNDS = 200, 30
@@ -114,24 +114,11 @@ def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: 
     """Nobody went on for days, and the service's snapshots are beside it."""
     asked = changed(request(tally), uri=str(tmp_path))
     with pytest.raises(InterruptedError):
-        rebuild(asked, Interrupted())
+        rebuild(asked, Stopping(3))
     assert Snapshots(str(tmp_path), "tally").sweep(older_than_s=-60) != []
     report = rebuild(asked, LocalEngine(1))
     assert report.resumed
     check_published(tally, tmp_path, report)
-
-
-class Interrupted(LocalEngine):
-    """Does nearly all of the units that write a part of the snapshot, and then it is interrupted."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        last = units[0].kind == "task"
-        yield from super().run(units[:-1] if last else units, on_progress)
-        if last:
-            raise InterruptedError
 
 
 def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
@@ -141,23 +128,19 @@ def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
     asked = changed(request(tally), uri=str(tmp_path))
     left: list[Unit] = []
 
-    class Given(LocalEngine):
-        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-            left.extend(units)
-            raise InterruptedError
-            yield
+    def give_up(units: Sequence[Unit]) -> None:
+        left.extend(units)
+        raise InterruptedError
 
-    class Late(LocalEngine):
-        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-            WorkFolder(Path(left[0].job.work)).make()
-            for one in left:
-                run_unit(one)
-            assert [WorkFolder(Path(one.job.work)).result(one.name) for one in units] == [None] * len(units)
-            yield from super().run(units, on_progress)
+    def run_late(units: Sequence[Unit]) -> None:
+        WorkFolder(Path(left[0].job.work)).make()
+        for one in left:
+            run_unit(one)
+        assert [WorkFolder(Path(one.job.work)).result(one.name) for one in units] == [None] * len(units)
 
     with pytest.raises(InterruptedError):
-        rebuild(asked, Given(1))
-    report = rebuild(asked, Late(1), restart=True)
+        rebuild(asked, During(give_up))
+    report = rebuild(asked, During(run_late), restart=True)
     assert report.replayed == EVENTS
     check_published(tally, tmp_path, report)
     assert not (tmp_path / "tally" / "_work").exists()
@@ -229,7 +212,7 @@ def test_another_log_at_the_same_place_does_not_go_on_with_what_was_begun(
     lived.serve_tallies(tmp_path)
     asked = changed(request(tmp_path), work=str(tmp_path / "work"))
     with pytest.raises(InterruptedError):
-        rebuild(asked, Interrupted())
+        rebuild(asked, Stopping(3))
     shutil.rmtree(tmp_path / "log")
     shutil.copytree(tally / "log", tmp_path / "log")
     report = rebuild(asked, LocalEngine(1))
@@ -245,19 +228,6 @@ def test_ctrl_c_while_processes_are_being_started_is_heard_afterwards() -> None:
     assert reached
 
 
-class During(LocalEngine):
-    """Has something happen while a rebuild is under way, before its units run."""
-
-    def __init__(self, what: Callable[[], object]) -> None:
-        super().__init__(1)
-        self.what = what
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        if units[0].kind == "task":
-            self.what()
-        yield from super().run(units, on_progress)
-
-
 def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
     tally: Path, tmp_path: Path
 ) -> None:
@@ -268,7 +238,7 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
         for store in ("rocks", "memory")
     )
     done: list[RebuildReport] = []
-    done.append(rebuild(one, During(lambda: done.append(rebuild(other, LocalEngine(1))))))
+    done.append(rebuild(one, During(lambda _: done.append(rebuild(other, LocalEngine(1))))))
     assert {each.id for each in Snapshots(str(to), "tally").list()} == {each.snapshot for each in done}
     for report in done:
         check_published(tally, to, report)

@@ -4,7 +4,7 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -15,15 +15,14 @@ from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.reading.stretches import batches
 from tailrace.history.rebuilding import recorded_rows
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.past import HistorySource, opened_past
-from tailrace.history.rebuilding.results import StateFiles, UnitResult
+from tailrace.history.rebuilding.results import StateFiles
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import TALLY, TaskState, done, live, opened, rebuilt, request
+from tests.history.rebuilding.struck_engines import During
 
 SHOPS = "tests.history.rebuilding.shops:app"
 
@@ -58,30 +57,17 @@ def test_corrected_code_of_the_same_version_makes_a_state_of_its_own(
         lived.live_on(sold, SHOPS, from_snapshot=f"{sold / 'snapshots'}")
 
 
-class Meanwhile:
-    """An engine that has the service live on, and its log compacted, before it does anything."""
-
-    name = "meanwhile"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        lived.serve_tallies(self._folder, 20, 1, first_round=3)
-        log = EmbeddedLog(self._folder / "log", create=False)
-        log.clean()
-        log.close()
-        yield from LocalEngine(1).run(units, on_progress)
-
-    def close(self) -> None:
-        """It keeps nothing."""
-
-
 def test_it_is_known_though_the_service_has_gone_on_and_its_changelog_was_compacted(tmp_path: Path) -> None:
     lived.serve_tallies(tmp_path)
     then = live(tmp_path, find_app(TALLY).plan())
     asked = request(tmp_path)
-    report = rebuild(asked, Meanwhile(tmp_path))
+
+    def live_on(_: object) -> None:
+        lived.serve_tallies(tmp_path, 20, 1, first_round=3)
+        with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+            log.clean()
+
+    report = rebuild(asked, During(live_on))
     assert rebuilt(opened(asked, report)) == then
     assert (report.same_rows, report.other_rows) == (report.rows + 4, 0)
     with opened_past(asked, find_app(TALLY).plan(), taped=True) as past:

@@ -38,7 +38,6 @@ from tests.runtime.served import Tick
 from tests.runtime.tallies import ticks
 
 SHOPS = "tests.history.rebuilding.shops:app"
-OTHER = "tests.history.rebuilding.shops:other"
 
 
 def fill(folder: Path, parts: int = 3, first: int = 0) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,32 +14,15 @@ from tailrace.core.engine.rounds import whole_because
 from tailrace.core.records import Output
 from tailrace.history.rebuilding import canonical_targets, canonical_unit
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.planning import plan_rebuild
-from tailrace.history.rebuilding.results import UnitResult
 from tests.cast.webs import Piece
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.planted import FAR_MS, app_of, fed
+from tests.history.rebuilding.struck_engines import Stopping
 
 DEEP, KEYED = 333, 281
 """Seeds of apps of three rounds and three partitions: with messages, and with a topic that is keyed again."""
-
-
-class Stopping(LocalEngine):
-    """Stops after so many units, as if the driver was killed then."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(1)
-        self.most, self.ran = most, list[str]()
-
-    def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        for one in super().run(units, on_progress):
-            self.ran.append(one.unit)
-            yield one
-            if len(self.ran) == self.most:
-                raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +41,7 @@ def test_a_driver_that_is_stopped_repeats_no_unit(deep: tuple[Path, list[TaskSta
             folder, app_of(DEEP, "b"), order="canonical", as_of_ms=FAR_MS, name=f"stopped-{most}"
         )
         first = Stopping(most)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(InterruptedError):
             rebuild(asked, first)
         second = Stopping(0)
         report = rebuild(asked, second)
