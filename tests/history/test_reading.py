@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.core import rows
-from tailrace.core.errors import CorruptStateError, OffsetGoneError, UnknownTopicError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import fold, last_cut
 from tailrace.history.reading.cut_notes import cut_header, header_of
-from tailrace.history.reading.stretches import batches, first, last, scan, source
+from tailrace.history.reading.stretches import first, last, scan, source
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.testing import MemoryLog
 
@@ -46,19 +46,6 @@ def test_a_scan_ends_before_a_transaction_that_is_open() -> None:
     log, visible = filled([(3, True)])
     log.writer("open").append([Output("t", None, b"x", 0)])
     assert [one.value for one in scan(log, "t", 0)] == visible
-
-
-def test_a_scan_of_no_topic_says_so() -> None:
-    with pytest.raises(UnknownTopicError):
-        next(scan(MemoryLog(), "t", 0))
-
-
-def test_a_stretch_is_the_same_in_batches_of_any_size() -> None:
-    log, visible = filled([(3, True), (2, False), (4, True)])
-    for at_once in (1, 2, 100):
-        found = list(batches(log, "t", 0, at_once=at_once))
-        assert [one.value for some in found for one in some] == visible
-        assert all(0 < len(some) <= at_once for some in found)
 
 
 def test_what_is_deleted_is_left_out_unless_the_stretch_has_to_be_whole() -> None:

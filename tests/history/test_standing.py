@@ -16,9 +16,9 @@ from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.reading.commit_identity import standing, tape_record
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.state.snapshots import Manifest
+from tests.history.rebuilding.lived import request
 from tests.runtime import state_world
 from tests.runtime.billing import APPS, DAY, PARTITIONS, START, Billing, by_clock, by_event
 
@@ -42,12 +42,7 @@ def edited(billing: Billing) -> Manifest:
 
 
 def canonical(billing: Billing) -> str:
-    asked = Request(
-        app=APPS[billing.app.name],
-        source=Source(log=str(billing.folder / "log")),
-        to=Destination(uri=str(billing.folder / "snapshots")),
-        order="canonical",
-    )
+    asked = request(billing.folder, APPS[billing.app.name], order="canonical")
     return rebuild(asked, LocalEngine(1)).snapshot
 
 

@@ -190,6 +190,7 @@ def billing(service: Service) -> Service:
 
 
 def test_of_several_sources_the_lowest_holds_until_it_is_idle(service: Service, billing: Service) -> None:
+    service.settle()
     service.feed("left", *range(1_000, 1_012))
     assert held(service, "Join") == Held("left", "behind", "12 records are there, and nothing is read yet")
     service.settle()

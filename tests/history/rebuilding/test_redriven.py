@@ -305,33 +305,21 @@ def life(tmp_path: Path, request: pytest.FixtureRequest) -> Life:
     return Life(tmp_path, request.param)
 
 
-def test_what_was_redriven_and_fails_again_in_its_place_fails_in_the_rebuild(life: Life) -> None:
-    life.run(Order("o1", "a", 3, T0))
-    life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
-    assert life.redrive() == 1
-    life.run()
-    assert life.total() == 70
-    assert life.rebuilt()[0] == 40
-
-
-def test_what_failed_before_the_base_is_run_by_its_redriven_record(life: Life) -> None:
-    life.run(Order("o1", "a", 3, T0))
-    _, base = life.rebuilt()
-    uri, _, base_id = base.partition("#")
-    life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
-    assert life.redrive() == 1
-    life.run()
-    assert life.rebuilt(base=uri, base_id=base_id)[0] == 70
-
-
-def test_a_letter_of_what_failed_again_stays_open(life: Life) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_failed_before_a_rebuild_counts_when_it_is_redriven_after_it(life: Life, replaced: bool) -> None:
+    """``replaced``: the service goes on from the rebuild, in which it has failed again."""
     life.run(Order("o1", "a", 3, T0))
     _, snapshot = life.rebuilt()
-    life.run(replace=snapshot)
+    if replaced:
+        life.run(replace=snapshot)
     life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
     assert life.redrive() == 1
     life.run()
     assert life.total() == 70
+    if not replaced:
+        base, _, base_id = snapshot.partition("#")
+        assert life.rebuilt(base=base, base_id=base_id)[0] == 70
+        assert life.rebuilt()[0] == 40, "in its place it fails again"
 
 
 def test_what_is_handled_in_its_place_is_handled_again_if_it_is_redriven(life: Life) -> None:
