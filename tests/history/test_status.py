@@ -200,6 +200,7 @@ def test_of_several_sources_the_lowest_holds_until_it_is_idle(service: Service, 
     assert held(service, "Join") == Held("right", "read", f"all records are read; {until_idle}")
     service.feed("right", 600)
     assert held(service, "Join") == Held("right", "behind", "1 record is not yet read")
+    service.settle()
     service.run("left", 6_000, after_ms=600_000)
     found = held(service, "Join")
     assert found is not None
