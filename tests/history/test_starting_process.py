@@ -46,8 +46,7 @@ def left(house: House, name: str) -> list[tuple[str, dict[bytes, bytes]]]:
     return found
 
 
-@pytest.mark.parametrize("kills", [0, 3])
-def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the_others(house, kills) -> None:
+def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the_others(house: House) -> None:
     """Killed and started again as they begin, with a newer snapshot there, they come to the state of the first app."""
     house.feed(ticks(KEYS, 50))
     with house.run("--workers", 2, slow_ms=1) as service:
@@ -71,7 +70,7 @@ def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the
     )
     with house.run(*arguments, slow_ms=1) as service:
         service.wait_for("a worker is started", times=2)
-        for number in range(kills):
+        for number in range(3):
             service.signal(signal.SIGKILL, service.started_workers()[-1])
             if not number:
                 take_snapshot(plan, house.log, snapshots)

@@ -28,23 +28,23 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
+def served(folder: Path) -> Path:
+    lived.append(folder, payments.outputs(EVENTS), {"paid": 2})
+    lived.live_on(folder, APP)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A service that has sent twice each amount."""
-    folder = tmp_path_factory.mktemp("wrong")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PAYMENTS_WRONG", "amount")
-        lived.append(folder, payments.outputs(EVENTS), {"paid": 2})
-        lived.live_on(folder, APP)
-    return folder
+        return served(tmp_path_factory.mktemp("wrong"))
 
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("right")
-    lived.append(folder, payments.outputs(EVENTS), {"paid": 2})
-    lived.live_on(folder, APP)
-    return folder
+    return served(tmp_path_factory.mktemp("right"))
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -92,41 +93,11 @@ class Passed(msgspec.Struct, frozen=True):
     at: int
 
 
-@pytest.mark.parametrize("topics", [{"first": 1, "second": 1}, {"first": 1}])
-def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
-    tmp_path: Path, topics: dict[str, int]
-) -> None:
+def passing(seen: list[Passed], **options: Any) -> str:
+    """An app that writes what it reads to a topic of its own, which it reads as well."""
     app = tr.App("passing", partitions=1)
     first = app.topic("first", Passed, key="key", event_time="at")
-    second = app.topic("second", Passed, key="key", event_time="at")
-    third = app.topic("third", Passed, key="key", event_time="at")
-
-    @app.process(first)
-    def one(event: Passed, ctx: tr.Context[str]) -> None:
-        ctx.emit(second, event)
-
-    @app.process(second)
-    def two(event: Passed, ctx: tr.Context[str]) -> None:
-        ctx.emit(third, event)
-
-    name = any_app.place(app)
-    event = Passed("a", 100_000)
-    lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], topics)
-    place = f"parquet:{tmp_path / 'out'}"
-    report, snapshot = done(tmp_path, name, outputs=place)
-    assert report.order == "canonical"
-    assert [one.value for one in lived.outputs(tmp_path / "out", snapshot, "third")] == [
-        msgspec.json.encode(event)
-    ]
-
-
-def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_the_app_wrote_is_not(
-    tmp_path: Path,
-) -> None:
-    app = tr.App("passing", partitions=1)
-    first = app.topic("first", Passed, key="key", event_time="at")
-    second = app.topic("second", Passed, key="key", event_time="at", watermark=True)
-    seen: list[Passed] = []
+    second = app.topic("second", Passed, key="key", event_time="at", **options)
 
     @app.process(first)
     def one(event: Passed, ctx: tr.Context[str]) -> None:
@@ -136,7 +107,25 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     def two(event: Passed, ctx: tr.Context[str]) -> None:
         seen.append(event)
 
-    name = any_app.place(app)
+    return any_app.place(app)
+
+
+@pytest.mark.parametrize("topics", [{"first": 1, "second": 1}, {"first": 1}])
+def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
+    tmp_path: Path, topics: dict[str, int]
+) -> None:
+    seen, event = list[Passed](), Passed("a", 100_000)
+    lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], topics)
+    report, _ = done(tmp_path, passing(seen))
+    assert report.order == "canonical"
+    assert seen == [event]
+
+
+def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_the_app_wrote_is_not(
+    tmp_path: Path,
+) -> None:
+    seen = list[Passed]()
+    name = passing(seen, watermark=True)
     own = [Passed("a", at) for at in (100_000, 300_000)]
     others = [Passed("b", at) for at in (200_000, 400_000)]
     records = [Output("first", b"a", msgspec.json.encode(one), one.at) for one in own]
@@ -184,25 +173,27 @@ def test_inputs_that_became_idle_are_reported_if_events_were_late(tmp_path: Path
     assert note in snapshot.manifest.notes
 
 
+def counting(name: str, topic: str, type_: Any, **options: Any) -> str:
+    """An app that counts what it reads."""
+    app = tr.App(name, partitions=2)
+    found: tr.Topic[Any, str] = app.topic(topic, type_, **options)
+
+    @app.actor
+    class Seen(tr.Actor):
+        count: int = 0
+
+        @tr.process(found)
+        def saw(self, event: Any, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    return any_app.place(app)
+
+
 def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_topic(tmp_path: Path) -> None:
-    def reading(topic: str) -> tr.App:
-        app = tr.App("passing", partitions=2)
-        found = app.topic(topic, Passed, key="key", event_time="at")
-
-        @app.actor
-        class Seen(tr.Actor):
-            count: int = 0
-
-            @tr.process(found)
-            def saw(self, event: Passed, ctx: tr.Context[str]) -> None:
-                self.count += 1
-
-        return app
-
-    name = any_app.place(reading("former"))
+    name = counting("passing", "former", Passed, key="key", event_time="at")
     lived.append(tmp_path, [Output("former", b"a", msgspec.json.encode(Passed("a", 1)), 1)], {"former": 2})
     lived.live_on(tmp_path, name)
-    any_app.place(reading("latter"))
+    counting("passing", "latter", Passed, key="key", event_time="at")
     for order in ("auto", "tape"):
         with pytest.raises(
             InputsChangedError, match="no longer reads 'former' and now reads 'latter'"
@@ -213,24 +204,6 @@ def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_to
         done(tmp_path, name, order="canonical")
 
 
-FOLLOWER = f"{__name__}:app"
-
-app = tr.App("follower", partitions=2)
-_totals = app.topic("totals", shops.Total, key="shop", watermark="upstream")
-
-
-@app.actor
-class Follower(tr.Actor):
-    """Counts."""
-
-    seen: int = 0
-
-    @tr.process(_totals)
-    def total(self, event: shops.Total, ctx: tr.Context[str]) -> None:
-        """Count."""
-        self.seen += 1
-
-
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_task_without_a_watermark_is_named(tmp_path: Path, is_whole: bool) -> None:
     sales = [one for one in shops.sales(300) if is_whole or one.key == b"shop-1"]
@@ -239,7 +212,8 @@ def test_a_task_without_a_watermark_is_named(tmp_path: Path, is_whole: bool) -> 
         log.append_all(sales)
         service.settle()
         service.worker.leave()
-    report, _ = done(tmp_path, FOLLOWER, order="canonical")
+    follower = counting("follower", "totals", shops.Total, key="shop", watermark="upstream")
+    report, _ = done(tmp_path, follower, order="canonical")
     said = [one for one in report.notes if "had no watermark" in one]
     if is_whole:
         assert said == []
