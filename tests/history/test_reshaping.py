@@ -32,10 +32,14 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots
+from tests.cast.apps import case_of
 from tests.cast.member import Event, records
 from tests.cli.commands import done
 from tests.docs.page import ROOT
 from tests.history.differences import from_the_log
+from tests.history.rebuilding import any_app
+from tests.history.rebuilding.lived import done as rebuild
+from tests.history.rebuilding.lived import rebuilt
 from tests.history.resized import CASE, EVENTS, found, make_app
 from tests.kafka.killed_move import RESHAPING
 
@@ -125,18 +129,43 @@ def test_what_is_under_way_is_so_on_the_new_log_and_no_number_is_used_twice(
     assert len(origins) == len({*origins}) > 100
 
 
-@pytest.mark.parametrize(
-    ("order", "more"), [("canonical", ["--from-snapshot", "snapshots"]), ("tape", ["--any-environment"])]
-)
-def test_a_rebuild_from_the_snapshot_comes_to_the_state(
-    life: Life, order: str, more: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rebuild_along_the_tape_comes_to_the_state(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     life.reshape(2)
     check_rest(life)
     monkeypatch.chdir(life.folder)
     app = ("tests.history.resized:of_2",)
-    done("rebuild", *app, "--log", "log2", "--to", "rebuilt", "--order", order, "--workers", 1, *more)
+    done(
+        "rebuild",
+        *app,
+        "--log",
+        "log2",
+        "--to",
+        "rebuilt",
+        "--order",
+        "tape",
+        "--workers",
+        1,
+        "--any-environment",
+    )
     assert from_the_log(app[0], "log2", snapshot="rebuilt") == []
+
+
+@pytest.mark.parametrize("name", ["messages", "shop"])
+def test_a_rebuild_in_canonical_order_from_the_snapshot_comes_to_the_state(tmp_path: Path, name: str) -> None:
+    """Of apps whose ordered operators read from outside alone."""
+    case = case_of(name, 2)
+    life = Life(tmp_path, 3, case.make)
+    life.log.append_all(case.inputs[:40])
+    life.run()
+    life.log.append_all(case.inputs[40:70])
+    life.run(range(2))
+    life.reshape(2)
+    life.log.append_all(case.inputs[70:])
+    life.run()
+    options = {"log": str(tmp_path / "log2"), "base": str(tmp_path / "snapshots")}
+    _, snapshot = rebuild(tmp_path, any_app.place(case.make(2)), order="canonical", **options)
+    assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
+    life.log.close()
 
 
 def killed_after(life: Life, step: str) -> None:

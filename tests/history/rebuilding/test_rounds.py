@@ -18,7 +18,7 @@ from tailrace.history.rebuilding.planning import plan_rebuild
 from tests.cast.webs import Piece
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
-from tests.history.rebuilding.planted import FAR_MS, app_of, fed
+from tests.history.rebuilding.planted import FAR_MS, app_of, drawn, fed
 from tests.history.rebuilding.struck_engines import Stopping
 
 DEEP, KEYED = 333, 281
@@ -56,8 +56,9 @@ def test_a_driver_that_is_stopped_repeats_no_unit(deep: tuple[Path, list[TaskSta
 )
 def test_an_app_with_late_events_falls_back_to_one_unit(tmp_path: Path, name: str, why: str) -> None:
     fed(tmp_path, KEYED)
-    late = [Piece(f"k{n}", 0, 1) for n in range(7)]
-    some = [Output(name, one.key.encode(), msgspec.json.encode(one), FAR_MS) for one in late]
+    late = [(name, Piece(f"k{n}", 0, 1)) for n in range(7)]
+    last = [(to, Piece(f"k{n}", FAR_MS + 20, 1)) for to in drawn(KEYED).web.sources for n in range(7)]
+    some = [Output(to, one.key.encode(), msgspec.json.encode(one), FAR_MS) for to, one in (*late, *last)]
     lived.append(tmp_path, some, {})
     report, here = done(tmp_path, app_of(KEYED, "b"), order="canonical")
     assert f"all partitions were run as one: {why}" in str(report.notes)
