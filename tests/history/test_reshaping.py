@@ -161,7 +161,7 @@ def test_a_rebuild_in_canonical_order_from_the_snapshot_comes_to_the_state(tmp_p
     life.run(range(2))
     life.reshape(2)
     life.log.append_all(case.inputs[70:])
-    life.run()
+    life.run(to_the_end=True)
     options = {"log": str(tmp_path / "log2"), "base": str(tmp_path / "snapshots")}
     _, snapshot = rebuild(tmp_path, any_app.place(case.make(2)), order="canonical", **options)
     assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
