@@ -65,6 +65,11 @@ class Life(Tills):
         assert found is not None
         return found
 
+    def go_on(self, name: str = "tills") -> None:
+        """The app reads both inputs again."""
+        self.pay_both()
+        self.run("cash", "cards", name=name)
+
     def pay_both(self) -> None:
         self.pay("cards", EVERY, 20)
         self.pay("cash", EVERY, 20)
@@ -81,8 +86,7 @@ def test_it_continues_where_it_was_left_after_two_moves(life: Life) -> None:
     for _ in range(2):
         life.pay_both()
         life.move("cash")
-    life.pay_both()
-    life.run("cash", "cards")
+    life.go_on()
 
 
 def test_an_input_that_was_left_right_before_a_move_continues(life: Life) -> None:
@@ -90,8 +94,7 @@ def test_an_input_that_was_left_right_before_a_move_continues(life: Life) -> Non
     life.run("cash", "cards")
     life.move("cash")
     life.run("cash")
-    life.pay_both()
-    life.run("cash", "cards")
+    life.go_on()
 
 
 @pytest.mark.parametrize("then", [("cash",), ("cash", "cards")], ids=["left", "taken up at once"])
@@ -101,8 +104,7 @@ def test_it_continues_where_it_was_left_under_another_name(life: Life, then: tup
     if "cards" in then:
         life.pay("cards", EVERY, 20)
     life.run(*then, name="other", start=start)
-    life.pay_both()
-    life.run("cash", "cards", name="other")
+    life.go_on("other")
 
 
 def test_it_continues_where_it_was_left_in_a_state_that_began_so_twice(life: Life) -> None:
@@ -112,8 +114,7 @@ def test_it_continues_where_it_was_left_in_a_state_that_began_so_twice(life: Lif
     found = take_snapshot(tills("cash", name="other"), life.log, snapshots).id
     life.pay("cash", EVERY, 20)
     life.run("cash", name="third", start=life.start(found, "third", "cash", of="other"))
-    life.pay_both()
-    life.run("cash", "cards", name="third")
+    life.go_on("third")
 
 
 def test_a_snapshot_of_before_it_was_left_has_its_position_too(tmp_path: Path) -> None:
@@ -121,8 +122,7 @@ def test_a_snapshot_of_before_it_was_left_has_its_position_too(tmp_path: Path) -
     life.run("cash", "cards")
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(life.take("cash", "cards"), "other", "cash"))
-    life.pay_both()
-    life.run("cash", "cards", name="other")
+    life.go_on("other")
     life.logs.close()
 
 
@@ -145,8 +145,7 @@ def test_it_continues_where_it_was_left_on_another_log_with_the_same_records(lif
     copied(life, many(50))
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(start, "other", "cash"))
-    life.pay_both()
-    life.run("cash", "cards", name="other")
+    life.go_on("other")
 
 
 def test_another_topic_of_its_name_is_read_from_the_beginning(life: Life) -> None:
@@ -158,8 +157,7 @@ def test_another_topic_of_its_name_is_read_from_the_beginning(life: Life) -> Non
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(start, "other", "cash"))
     life.paid.update(cards)
-    life.pay_both()
-    life.run("cash", "cards", name="other")
+    life.go_on("other")
 
 
 @pytest.mark.parametrize("order", ["tape", "canonical"])
@@ -176,12 +174,10 @@ def test_a_state_rebuilt_from_a_snapshot_continues_where_it_was_left(
     made = life.rebuild(app, base, order=order)
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(made, "other", "cash"))
-    life.pay_both()
-    life.run("cash", "cards", name="other")
+    life.go_on("other")
 
 
 def test_a_snapshot_does_not_name_inputs_that_the_app_reads(life: Life) -> None:
-    life.pay_both()
-    life.run("cash", "cards")
+    life.go_on()
     found = Snapshots(life.place, "tills").open(life.take("cash", "cards")).manifest
     assert [one.abandoned for one in found.tasks] == [{}] * PARTITIONS

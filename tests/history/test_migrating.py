@@ -22,6 +22,7 @@ from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing import Harness
 from tests.cli.commands import Ended, run
+from tests.history.rebuilding.lived import TaskState, fields
 from tests.history.test_reshaping import Life
 from tests.history.till_versions import LATE_MS, NAMES, Note, One, Said, Sale, Three, app_of, euros
 
@@ -379,12 +380,8 @@ def test_the_state_of_a_service_is_migrated_once_no_message_is_under_way(tmp_pat
         Output("sales", one.name.encode(), msgspec.json.encode(one), one.at) for one in sales[:4]
     )
     life.run()
-    (actor,) = plan.actors
-    counts = {
-        rows.read_state_row(row).key.decode(): actor.decode(value[rows.start_of_fields(value) :])
-        for row, value in life.rows().items()
-    }
-    assert {name: one.n for name, one in counts.items()} == dict.fromkeys(NAMES, 40)
+    counts = fields([TaskState(None, 0, None, list(life.rows().items()))])
+    assert counts == {("Customer", name): {"n": 40} for name in NAMES}
     assert migrating.migrating_from_log(plan, life.log, snapshots).migrations == {}
     life.log.close()
 

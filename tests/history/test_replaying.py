@@ -14,12 +14,7 @@ from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.engine.observer import Observer
 from tailrace.core.engine.replay import Limits
-from tailrace.core.errors import (
-    EnvironmentMismatchError,
-    InputsChangedError,
-    ReplayDivergedError,
-    UnknownTopicError,
-)
+from tailrace.core.errors import EnvironmentMismatchError, ReplayDivergedError
 from tailrace.core.records import Output
 from tailrace.history.reading import driving
 from tailrace.history.reading.app_topics import prepare_topics
@@ -109,7 +104,6 @@ class Recorder(Observer):
         self.changes: list[tuple[dict[str, str], dict[str, str]]] = []
         self.before: dict[str, str] = {}
         self.passed: list[str] = []
-        self.gone = 0
 
     def begins(self, call):
         self.before = {} if call.actor is None else picture(call.actor, call.rows())
@@ -127,9 +121,6 @@ class Recorder(Observer):
 
     def passed_over(self, moment, why):
         self.passed.append(why)
-
-    def expired(self, moment, actor, what):
-        self.gone += 1
 
 
 class TestSomeKeys:
@@ -253,14 +244,6 @@ class TestTheLog:
         partition.revoke()
         report = replay(plan, log, ReplayOptions(compare=True))
         assert (report.records, told(report)) == (2, [])
-
-    def test_an_app_that_never_ran_is_told(self) -> None:
-        with pytest.raises(UnknownTopicError, match="'shops' has never run on it"):
-            replay(shops().plan(), MemoryLog())
-
-    def test_another_number_of_partitions_is_refused(self) -> None:
-        with lived(shops()) as h, pytest.raises(InputsChangedError, match="has 3 partitions, and ran with 2"):
-            replay(shops(partitions=3).plan(), h.log)
 
     def test_an_app_that_never_committed_has_nothing_to_replay(self) -> None:
         with Harness(shops()) as h:

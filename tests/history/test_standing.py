@@ -31,13 +31,9 @@ def billing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Billing]
     made.log.close()
 
 
-def taken(billing: Billing) -> Manifest:
-    return take_snapshot(billing.plan, billing.log, billing.snapshots())
-
-
 def edited(billing: Billing) -> Manifest:
     """A snapshot of now that says that it is not a part of the history, as one that was edited."""
-    taken(billing)
+    take_snapshot(billing.plan, billing.log, billing.snapshots())
     return state_world.edited(billing.snapshots(), lambda _, value: value)
 
 

@@ -9,12 +9,8 @@ from typing import Annotated
 import msgspec
 
 import tailrace as tr
-from tailrace.core import rows
-from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import OnError
-from tailrace.core.engine.describe_rows import picture
 from tailrace.core.records import Output
-from tailrace.state.snapshots import Snapshot
 
 
 def wrong() -> str:
@@ -90,17 +86,3 @@ def sales(count: int, *, first: int = 0, shops: int = 8) -> list[Output]:
         for number in range(first, first + count)
         for sale in [Sale(f"shop-{chance.randrange(shops)}", 1_000 + 10 * number, chance.randrange(1, 70))]
     ]
-
-
-def stored(snapshot: Snapshot, plan: Plan) -> dict[str, dict[int, int]]:
-    """The number of sales in a snapshot, by shop and the rest of their cents by five."""
-    rests: dict[str, dict[bytes, bytes]] = {}
-    for number in range(plan.partitions):
-        for row, value in snapshot.rows(number):
-            parts = rows.read_state_row(row)
-            rests.setdefault(parts.key.decode(), {})[parts.rest] = value
-    return {
-        shop: {by: int(seen[f"by_cents[{by}]"]) for by in range(5) if f"by_cents[{by}]" in seen}
-        for shop, found in rests.items()
-        for seen in [picture(plan.actors[0], found)]
-    }

@@ -157,18 +157,18 @@ def test_a_task_that_only_gets_forwards_is_not_run_past_the_limit_of_the_others(
 
 def test_in_canonical_order_only_what_is_before_the_limit_is_forwarded(ordered: Path) -> None:
     _, found = done(ordered, HIDDEN, until=Limits(UNTIL), order="canonical")
-    cuts = [tape.decode_cut(one.cut) for one in found.manifest.tasks]
-    assert sum(cut.positions["orders"] for cut in cuts) == 5
-    assert sum(cut.totals.records for cut in cuts) == 8 + 5 + 5, "prices, orders, and each order once more"
+    assert sum(cut.positions["orders"] for cut in cuts(found)) == 5
+    assert sum(cut.totals.records for cut in cuts(found)) == 8 + 5 + 5, (
+        "prices, orders, and each order once more"
+    )
 
 
 def test_with_a_limit_of_the_hidden_topic_every_task_ends_at_a_limit(ordered: Path) -> None:
     until = {**UNTIL, INNER: {0: 2, 1: 2}}
     _, found = done(ordered, HIDDEN, until=Limits(until))
-    for one in found.manifest.tasks:
-        positions = tape.decode_cut(one.cut).positions
-        assert positions["orders"] <= 5
-        assert positions[INNER] <= 2
+    for cut in cuts(found):
+        assert cut.positions["orders"] <= 5
+        assert cut.positions[INNER] <= 2
 
 
 def test_a_limit_that_no_task_has_passed_is_only_noted(ordered: Path) -> None:

@@ -4,6 +4,7 @@ makes no sense.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots import Manifest, Snapshots
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import done, live, rebuilt, request
 from tests.runtime.served import Tick
@@ -63,6 +64,12 @@ def refused(folder: Path, error: type[Exception], said: str, app: str = SHOPS, *
         rebuild(request(folder, app, **options), LocalEngine(1))
 
 
+def snapshot_now(folder: Path, app: str = SHOPS) -> Manifest:
+    plan = find_app(app).plan()
+    with closing(EmbeddedLog(folder / "log", create=False)) as log:
+        return take_snapshot(plan, log, Snapshots(str(folder / "snapshots"), plan.app))
+
+
 # --- from where, up to where, which keys ---
 
 
@@ -89,11 +96,8 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
     lived.append(tmp_path, [*ticks(20, 400), bad, *ticks(20, 2, 500)], {"ticks": 4})
     with pytest.raises(HandlerError, match="a negative amount"):
         lived.live_on(tmp_path, app)
-    log = EmbeddedLog(tmp_path / "log", create=False)
-    plan = find_app(app).plan()
-    taken = take_snapshot(plan, log, Snapshots(str(tmp_path / "taken"), "tally"))
-    log.close()
-    wanted = Snapshots(str(tmp_path / "taken"), "tally").open(taken.id)
+    taken = snapshot_now(tmp_path, app)
+    wanted = Snapshots(str(tmp_path / "snapshots"), "tally").open(taken.id)
     _, snapshot = done(tmp_path, app)
     messages = [list(snapshot.messages(number)) for number in range(4)]
     assert messages == [list(wanted.messages(number)) for number in range(4)]
@@ -189,9 +193,8 @@ def test_an_error_along_the_tape_names_the_order_that_needs_none(
 
 
 def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:
-    log = EmbeddedLog(own / "log", create=False)
-    log.delete_before("sales", 0, 40)
-    log.close()
+    with closing(EmbeddedLog(own / "log", create=False)) as log:
+        log.delete_before("sales", 0, 40)
     refused(own, OffsetGoneError, r"the log has deleted offsets 0 to 39.*topic 'sales', partition 0")
     report, snapshot = done(own, SHOPS, after_deleted=True)
     assert report.notes == [
@@ -217,17 +220,8 @@ def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None
         r"the log has deleted offsets \d+ to \d+.*newer snapshot \(--from-snapshot\)\.$",
         **asked,
     )
-    _, newer = done(own, SHOPS, base=str(own / "snapshots"), base_id=snapshot_now(own))
+    _, newer = done(own, SHOPS, base=str(own / "snapshots"), base_id=snapshot_now(own).id)
     assert rebuilt(newer) == live(own, find_app(SHOPS).plan())
-
-
-def snapshot_now(folder: Path) -> str:
-    plan = find_app(SHOPS).plan()
-    log = EmbeddedLog(folder / "log", create=False)
-    try:
-        return take_snapshot(plan, log, Snapshots(str(folder / "snapshots"), plan.app)).id
-    finally:
-        log.close()
 
 
 # --- code that has changed ---
