@@ -11,9 +11,8 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.records import Output
 from tailrace.history.comparing.differences import SHOWN, Difference, Differences
-from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys
+from tailrace.history.comparing.matched_rows import MatchedKey, Side, matched_keys
 from tailrace.history.comparing.outputs import OutputComparison, output_difference
-from tailrace.history.comparing.states import Side
 from tailrace.history.reading.app_history import Emitted, hash_of
 from tailrace.state.snapshots import Manifest
 from tests.core.versions import Fields, Lives, Set, plan_of
