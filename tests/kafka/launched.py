@@ -39,7 +39,7 @@ def main() -> None:
 
     with (
         patch.object(Slices, "slice", failing),
-        patch("tailrace.cli.service_options.LogOptions", given),
+        patch("tailrace.cli.run.LogOptions", given),
         patch.object(feeds, "STRETCH", stretch),
     ):
         command_line()

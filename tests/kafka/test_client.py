@@ -293,8 +293,7 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
     if timeout_ms is not None:
         monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", timeout_ms)
     monkeypatch.setattr(
-        "tailrace.cli.service_options.LogOptions",
-        lambda **given: replace(LogOptions(**given), patience_s=0.1),
+        "tailrace.cli.run.LogOptions", lambda **given: replace(LogOptions(**given), patience_s=0.1)
     )
     where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
     ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)

@@ -6,7 +6,7 @@ import functools
 import os
 import select
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -14,12 +14,13 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from tailrace.cli.settings import Setting, is_typed
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
 from tailrace.core.names import apps_in, is_changelog_of, own_topics_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, StoredLog
-from tailrace.log.opening import FolderLog, check_url, is_url, open_log
+from tailrace.log.opening import check_url, is_url, open_log
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 
@@ -74,7 +75,6 @@ any_log_option = click.option(
 )
 state_option = click.option(
     "--state",
-    "state_folder",
     cls=Setting,
     type=click.Path(path_type=Path, file_okay=False),
     default="data/state",
@@ -95,6 +95,7 @@ name_option = click.option(
 )
 from_snapshot_option = click.option(
     "--from-snapshot",
+    default="",
     metavar="URI[#ID]",
     help="Begin with the state of this snapshot, the latest if no id or name is given.",
 )
@@ -204,14 +205,14 @@ def refuse_new_topics_options() -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
 
 
-def opened(folder: Path) -> closing[FolderLog]:
-    """The log in a folder. It is closed at the end of the block."""
-    return closing(FolderLog(folder, create=False))
-
-
 def name_of(app: str) -> str:
     """The name of an app, from a reference to its code, or from the name itself if its code is gone."""
     return find_app(app).name if ":" in app else app
+
+
+def plans_of(apps: Sequence[str]) -> list[Plan]:
+    """The plans of apps, each once."""
+    return [find_app(one).plan() for one in dict.fromkeys(apps)]
 
 
 def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:

@@ -45,7 +45,6 @@ DEPENDENT = 1
 )
 @click.option(
     "--unordered",
-    "unordered",
     metavar="TOPIC",
     multiple=True,
     help="The order of outputs to this topic does not matter; may be repeated.",
@@ -58,16 +57,7 @@ DEPENDENT = 1
 )
 @json_option
 def explore(
-    *,
-    app: str,
-    folder: Path | str,
-    schedules: int,
-    seed: int,
-    schedule: int | None,
-    records: int,
-    unordered: tuple[str, ...],
-    idleness: bool,
-    as_json: bool,
+    *, app: str, folder: Path | str, records: int, unordered: tuple[str, ...], as_json: bool, **options: Any
 ) -> int:
     """Run APP (package.module:app) over a log's events in many schedules, and compare the results by key.
 
@@ -82,13 +72,10 @@ def explore(
         report = explore_feed(
             plan,
             feed,
-            schedules=schedules,
-            seed=seed,
-            schedule=schedule,
             unordered=free,
-            idleness=idleness,
             now_ms=feed.clock_ms,
             on_progress=lambda done, of: report_progress(f"schedule {done:,} of {of:,}", done, of),
+            **options,
         )
     with piped():
         _say_json(report, feed) if as_json else _say(report, feed, records)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tailrace.cli.arguments import (
     any_log_option,
     check_is_read,
     json_option,
+    log_option,
     new_topics_options,
     opened_log,
     output_option,
@@ -26,14 +29,14 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
-from tailrace.cli.log_storage import Retention, copy, retention_options
-from tailrace.cli.value_types import TopicPosition, TopicPositionType
+from tailrace.cli.value_types import DurationType, TopicPosition, TopicPositionType
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.log.opening import FolderLog
 from tailrace.log.options import LogOptions, NewTopics
 
 _AT_ONCE = 1_000
@@ -51,8 +54,7 @@ def log() -> None:
     """
 
 
-for command in (append, copy):
-    log.add_command(command)
+log.add_command(append)
 
 
 @log.command(short_help="Create a topic.")
@@ -61,7 +63,12 @@ for command in (append, copy):
     "--partitions", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Number of partitions."
 )
 @click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
-@retention_options
+@click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
+@click.option(
+    "--retention-bytes",
+    type=click.IntRange(1),
+    help="Delete the oldest records of a partition that is larger.",
+)
 @new_topics_options
 @any_log_option
 def create(
@@ -69,7 +76,8 @@ def create(
     topic: str,
     partitions: int,
     compacted: bool,
-    retention: Retention,
+    retention: int | None,
+    retention_bytes: int | None,
     new_topics: NewTopics,
     folder: Path | str,
 ) -> None:
@@ -77,7 +85,7 @@ def create(
 
     A topic that exists with the same settings is not changed.
     """
-    if compacted and retention.is_given:
+    if compacted and (retention, retention_bytes) != (None, None):
         raise click.UsageError(
             "A compacted topic keeps the last record of each key: leave --compacted or the retention out."
         )
@@ -87,7 +95,7 @@ def create(
         raise click.BadParameter(str(error), param_hint="TOPIC") from None
     with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log:
         is_new = topic not in log.topics()
-        log.create_topic(topic, TopicSettings(partitions, compacted, *retention))
+        log.create_topic(topic, TopicSettings(partitions, compacted, retention, retention_bytes))
     said = f"created {topic}, {counted(partitions, 'partition')}" if is_new else f"{topic} exists already"
     click.echo(said, err=True)
 
@@ -200,6 +208,28 @@ def dump(
                 for number in numbers
             )
             click.echo(f"{topic!r} has no record there; its offsets by partition: {held}", err=True)
+
+
+@log.command(short_help="Check the log, and copy it while it is used.")
+@click.argument("target", type=click.Path(path_type=Path))
+@json_option
+@log_option
+def copy(*, target: Path, as_json: bool, folder: Path) -> None:
+    """Check the log, and copy it, as of one moment, to the folder TARGET, which must be empty or not exist.
+
+    The log's file, each checksum, offsets, commits and watermarks are checked first: a damaged log is not copied.
+    Services may keep running. Do not copy a log in use with cp or rsync: while a process commits, they copy
+    files of different moments.
+    """
+    with closing(FolderLog(folder, create=False)) as log:
+        log.verify()
+        done = log.copy_to(target)
+    with piped():
+        if as_json:
+            click.echo(msgspec.json.encode({"folder": str(target), **asdict(done)}))
+            return
+        topics, size = counted(done.topics, "topic"), counted(done.bytes, "byte")
+        click.echo(f"Copied to {target}: {topics}, as of commit {done.commits:,}, {size}.")
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:

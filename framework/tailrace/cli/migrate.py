@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import LogType, json_option, opened_log, piped
+from tailrace.cli.arguments import LogType, json_option, opened_log, piped, plans_of
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, show_table
 from tailrace.core.counting import counted
 from tailrace.history.moving.copying import Copied, CopyStatus
 from tailrace.history.moving.moving import Moved, give_up_move, move_apps
-from tailrace.processes.app_loading import find_app
 
 
 @click.command(cls=Command, short_help="Move apps to another log, with their history.")
@@ -56,7 +55,7 @@ def migrate(
     any more. An interrupted move resumes with the same command. The new log must have no records in the
     topics of the apps.
     """
-    plans = [find_app(app).plan() for app in dict.fromkeys(apps)]
+    plans = plans_of(apps)
     with opened_log(source) as old, opened_log(target, create=not cancel) as new:
         if cancel:
             give_up_move(plans, old, new)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from typing import Any
 
 import click
 import msgspec
@@ -20,9 +20,9 @@ from tailrace.cli.rebuild_options import (
 )
 from tailrace.cli.value_types import TimeType
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
-from tailrace.history.rebuilding.engines import Engine
+from tailrace.history.rebuilding.engines import Where, opened_engine
 from tailrace.history.rebuilding.planning import plan_rebuild
-from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
+from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 from tailrace.processes.app_loading import find_app
 
@@ -75,38 +75,25 @@ def rebuild(
     source: Source,
     to: Destination,
     limits: GivenLimits,
-    as_of_ms: int | None,
-    keys: tuple[str, ...],
-    order: Order,
-    failures: Failures,
-    execution: Execution,
-    engines: AbstractContextManager[Engine],
+    where: Where,
     restart: bool,
     only_plan: bool,
     as_json: bool,
+    **of_request: Any,
 ) -> None:
     """Make a snapshot of APP (package.module:app) from its history. The service is not changed.
 
     An interrupted rebuild resumes when you run the same command again.
     """
     _check_places(source, to)
-    request = Request(
-        app=app,
-        source=source,
-        to=to,
-        keys=keys,
-        order=order,
-        until=limits.of(find_app(app).plan()),
-        as_of_ms=as_of_ms,
-        failures=failures,
-        execution=execution,
-    )
+    until = limits.of(find_app(app).plan())
+    request = Request(app=app, source=source, to=to, until=until, **of_request)
     if only_plan:
         planned = plan_rebuild(request)
         with piped():
             click.echo(msgspec.json.encode(planned) if as_json else "\n".join(planned.lines()))
         return
-    with progress() as report_progress, engines as engine:
+    with progress() as report_progress, opened_engine(where) as engine:
 
         def on_progress(stage: str, units: UnitProgress) -> None:
             said = f"{_STAGES[stage]}: {units.records:,} of {units.of:,} records"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,22 +17,15 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.settings import Setting
 from tailrace.core.declare.topic import ON_ERROR
-from tailrace.history.rebuilding.engines import Engine, Where, opened_engine
+from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
 from tailrace.state.snapshots import LATEST, which_where
 
 
-def _source(
-    *, folder: Path | str, archive: str | None, from_snapshot: str | None, after_deleted: bool
-) -> Source:
+def _source(*, folder: Path | str, archive: str | None, from_snapshot: str, after_deleted: bool) -> Source:
     """The source of a rebuild."""
-    base, base_id = (None, LATEST) if from_snapshot is None else which_where(from_snapshot)
+    base, base_id = which_where(from_snapshot) if from_snapshot else (None, LATEST)
     return Source(log=str(folder), archive=archive, base=base, base_id=base_id, after_deleted=after_deleted)
-
-
-def _engines(**given: Any) -> AbstractContextManager[Engine]:
-    """The engine. It is closed at the end of the block. Raises MissingExtraError: Spark is not installed."""
-    return opened_engine(Where(**given))
 
 
 source_options = packed(
@@ -92,7 +83,9 @@ execution_options = packed(
         help="Folder for intermediate files (default: beside the snapshots).",
     ),
 )
-_ENGINES = (
+engine_options = packed(
+    "where",
+    Where,
     click.option(
         "--engine",
         cls=Setting,
@@ -109,5 +102,3 @@ _ENGINES = (
     ),
     workers_option(None, "With --engine local: processes of this machine."),
 )
-engine_options = packed("engines", _engines, *_ENGINES)
-where_options = packed("where", Where, *_ENGINES)

@@ -63,7 +63,7 @@ def replay(
     app: str,
     folder: Path | str,
     compare: bool,
-    state_folder: Path,
+    state: Path,
     keys: tuple[str, ...],
     traced: tuple[str, ...],
     broken: tuple[str, ...],
@@ -101,7 +101,7 @@ def replay(
         observer=tracer if traced or broken else None,
         settings=TaskSettings(timezones=timezones_version(), scratch=TemporaryFile),
     )
-    job = ReplayJob(app, folder, options, state_folder)
+    job = ReplayJob(app, folder, options, state)
     differs = False
     try:
         with piped():

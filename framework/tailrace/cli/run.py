@@ -21,20 +21,13 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Command, exit_code_of
 from tailrace.cli.http_options import Http, http_options
-from tailrace.cli.service_options import (
-    AutomaticSnapshots,
-    Changes,
-    Tuning,
-    change_options,
-    snapshot_options,
-    tuning_options,
-)
+from tailrace.cli.service_options import AutomaticSnapshots, change_options, snapshot_options, tuning_options
 from tailrace.cli.settings import Setting
 from tailrace.cli.shadow import Shadow, run_shadow, shadow_options
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import SetAsideError, TailraceError
-from tailrace.log.options import NewTopics
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.dead_letter_monitor import in_words
@@ -102,22 +95,15 @@ def run(
     *,
     app: str,
     folder: Path | str,
-    state_folder: Path,
-    workers: int,
-    standbys: int,
-    downgrade: bool,
-    until_end: bool,
-    end_of_input: bool,
     allow_dead_letters: bool,
-    create_topics: bool,
     new_topics: NewTopics,
-    changes: Changes,
+    changes: dict[str, Any],
     automatic: AutomaticSnapshots,
     other_name: str | None,
     shadow: Shadow | None,
-    tuning: Tuning,
+    tuning: dict[str, Any],
     http: Http,
-    log_format: Any,
+    **of_service: Any,
 ) -> None:
     """Run APP, given as package.module:app, until it is stopped.
 
@@ -130,37 +116,21 @@ def run(
     if shadow is not None:
         run_shadow(app, folder, shadow)
         return
-    if changes.replace_state and not changes.from_snapshot:
+    if changes["replace_state"] and not changes["from_snapshot"]:
         raise click.UsageError("--replace-state goes with --from-snapshot.")
     app = _reference(app, other_name)
     plan = find_app(app).plan()
-    _check_places(plan, folder, state_folder, workers)
+    _check_places(plan, folder, of_service["state"], of_service["workers"])
+    of_log = {name: tuning.pop(name) for name in ("fsync", "max_record_bytes")}
     options = ServiceOptions(
         app=app,
         log=folder,
-        state=state_folder,
-        workers=workers,
-        standbys=standbys,
-        downgrade=downgrade,
-        commit_interval_ms=tuning.commit_interval,
-        store_every=tuning.store_every,
-        memory_mib=tuning.memory_mib,
-        handler_warning_ms=tuning.handler_warning,
-        grace_ms=tuning.grace,
-        until_end=until_end,
-        end_of_input=end_of_input,
-        after_end=changes.after_end,
-        drop_state=frozenset(changes.drop_state),
-        change_inputs=changes.change_inputs,
-        after_deleted=changes.after_deleted,
-        accept_clock=changes.accept_clock,
-        from_snapshot=changes.from_snapshot or "",
-        replace_state=changes.replace_state,
         snapshots=automatic.schedule(folder),
-        create_topics=create_topics,
-        log_options=tuning.log_options(new_topics),
-        log_format=log_format,
+        log_options=LogOptions(new_topics=new_topics, **of_log),
         http=http.listen(),
+        **of_service,
+        **changes,
+        **tuning,
     )
     _serve(options, plan, allow_dead_letters=allow_dead_letters)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, output_option, piped, written
+from tailrace.cli.arguments import app_argument, json_option, output_option, piped, plans_of, written
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.console import say
 from tailrace.core.counting import counted
@@ -53,7 +53,7 @@ def schemas() -> None:
 @json_option
 def lock(*, apps: tuple[str, ...], path: Path, as_json: bool) -> None:
     """Write the types of these apps to the lock; its other apps stay. An APP is package.module:app."""
-    shapes = {plan.app: shape_of(plan) for plan in _plans(apps)}
+    shapes = {plan.app: shape_of(plan) for plan in plans_of(apps)}
     before = {name: one.plain for name, one in read_lock(path).items()} if path.exists() else {}
     write_lock(path, before | {name: plain_of(one) for name, one in shapes.items()})
     topics = sum(len(one.topics) for one in shapes.values())
@@ -80,7 +80,7 @@ def check(*, apps: tuple[str, ...], path: Path, mode: Mode, as_json: bool) -> in
 
     The exit code is 1 if something cannot be read: each topic or message, its type and field are named.
     """
-    plans, locked = _plans(apps), read_lock(path)
+    plans, locked = plans_of(apps), read_lock(path)
     result = Checked(mode, [], [], [])
     for plan in plans:
         if plan.app not in locked:
@@ -130,7 +130,3 @@ def _show(result: Checked, path: Path) -> None:
         say(
             f"Types of {', '.join(result.changed)} have changed: write {path} again, and commit it.", err=True
         )
-
-
-def _plans(apps: tuple[str, ...]) -> list[Plan]:
-    return [find_app(one).plan() for one in dict.fromkeys(apps)]

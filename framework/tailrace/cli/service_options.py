@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -12,40 +12,11 @@ from tailrace.cli.arguments import from_snapshot_option, outside_of_log, packed
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.cli.value_types import DurationType
 from tailrace.core.errors import MissingExtraError
-from tailrace.log.options import LogOptions, NewTopics
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 
 _LEAST_SNAPSHOT_MS = 1_000
 """Each snapshot is taken by a new process, and its start takes time."""
-
-
-class Tuning(NamedTuple):
-    """Options that trade speed, memory and durability, and the limits of handlers."""
-
-    commit_interval: int
-    store_every: int | None
-    memory_mib: int
-    max_record_bytes: int
-    fsync: Any
-    handler_warning: int
-    grace: int
-
-    def log_options(self, new_topics: NewTopics) -> LogOptions:
-        """The options of the log."""
-        return LogOptions(fsync=self.fsync, max_record_bytes=self.max_record_bytes, new_topics=new_topics)
-
-
-class Changes(NamedTuple):
-    """What the service may change or leave out when it starts."""
-
-    change_inputs: bool
-    after_deleted: bool
-    accept_clock: bool
-    after_end: bool
-    drop_state: tuple[str, ...]
-    from_snapshot: str | None
-    replace_state: bool
 
 
 class AutomaticSnapshots(NamedTuple):
@@ -78,9 +49,10 @@ class AutomaticSnapshots(NamedTuple):
 
 tuning_options = packed(
     "tuning",
-    Tuning,
+    dict,
     click.option(
         "--commit-interval",
+        "commit_interval_ms",
         cls=Setting,
         type=DurationType(least_ms=1),
         default="1s",
@@ -120,6 +92,7 @@ tuning_options = packed(
     ),
     click.option(
         "--handler-warning",
+        "handler_warning_ms",
         cls=Setting,
         type=DurationType(least_ms=10),
         default="5s",
@@ -128,6 +101,7 @@ tuning_options = packed(
     ),
     click.option(
         "--grace",
+        "grace_ms",
         cls=Setting,
         type=DurationType(least_ms=100),
         default="25s",
@@ -135,9 +109,10 @@ tuning_options = packed(
         help="Longest time from SIGTERM to the end. A handler that still runs then is given up, without a commit.",
     ),
 )
+"""Options that trade speed, memory and durability, and the limits of handlers: those of ``ServiceOptions`` and of ``LogOptions``."""
 change_options = packed(
     "changes",
-    Changes,
+    dict,
     click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before."),
     click.option(
         "--after-deleted",
@@ -164,6 +139,7 @@ change_options = packed(
         "--replace-state", is_flag=True, help="With --from-snapshot: replace the state that the app has."
     ),
 )
+"""What the service may change or leave out when it starts: options of ``ServiceOptions``."""
 snapshot_options = packed(
     "automatic",
     AutomaticSnapshots,

@@ -20,17 +20,16 @@ from tailrace.cli.arguments import (
     new_topics_options,
     opened_log,
     piped,
+    plans_of,
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say, table, wrapped
 from tailrace.cli.showing import kept
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
 from tailrace.history.reading.generations import located
 from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topics.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
 from tailrace.log.options import LogOptions, NewTopics
-from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
 
 TO_DO = 4
@@ -57,7 +56,7 @@ def plan(*, apps: tuple[str, ...], new_topics: NewTopics, as_json: bool, folder:
     The exit code is 0 if all is right, and 4 if something is to do or differs.
     """
     with opened_log(folder, options=LogOptions(new_topics=new_topics)) as log, piped():
-        found = plan_topics(_plans(apps), log)
+        found = plan_topics(plans_of(apps), log)
         _show(found, as_json=as_json)
     return _code(found)
 
@@ -81,7 +80,7 @@ def apply(
     Partitions, replicas and the topics that apps declare are never changed. The exit code is 4 if something
     remains that differs.
     """
-    plans = _plans(apps)
+    plans = plans_of(apps)
     with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, piped():
         found = plan_topics(plans, log, change_cleanup=change_cleanup)
         apply_topics(found, log)
@@ -124,10 +123,6 @@ def delete(*, apps: tuple[str, ...], yes: bool, as_json: bool, folder: Path | st
                 click.echo(msgspec.json.encode(one))
             else:
                 click.echo(f"deleted {one.app!r}: {counted(len(one.topics), 'topic')}", err=True)
-
-
-def _plans(apps: Sequence[str]) -> list[Plan]:
-    return [find_app(one).plan() for one in dict.fromkeys(apps)]
 
 
 def _code(found: Sequence[PlannedTopic]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -12,9 +13,8 @@ import msgspec
 from tailrace.cli.arguments import any_log_option, json_option, outside_of_log, piped, snapshots_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.rebuild_options import where_options
+from tailrace.cli.rebuild_options import engine_options
 from tailrace.core.counting import counted
-from tailrace.history.rebuilding.engines import Where
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.steps import UpgradeReport
 
@@ -38,20 +38,10 @@ from tailrace.lab.upgrade.steps import UpgradeReport
     help="What OLD has published: keep it, or correct the values in tables (app.table) that NEW would have set otherwise.",
 )
 @click.option("--cancel", is_flag=True, help="Give up an upgrade that has not ended: OLD may run.")
-@where_options
+@engine_options
 @json_option
 def upgrade(
-    *,
-    old: str,
-    new: str,
-    folder: Path | str,
-    uri: str,
-    only_plan: bool,
-    rollback: bool,
-    outputs: str,
-    cancel: bool,
-    where: Where,
-    as_json: bool,
+    *, folder: Path | str, uri: str, only_plan: bool, cancel: bool, as_json: bool, **of_wanted: Any
 ) -> None:
     """Rebuild the state of NEW from history beside OLD, stop OLD, and let NEW take over. Producers may write all the time.
 
@@ -60,9 +50,7 @@ def upgrade(
     run the same command again.
     """
     outside_of_log(uri, folder, "--snapshots")
-    wanted = Wanted(
-        old=old, new=new, log=str(folder), snapshots=uri, outputs=outputs, rollback=rollback, where=where
-    )
+    wanted = Wanted(log=str(folder), snapshots=uri, **of_wanted)
     with progress() as report_progress, ExitStack() as stack:
 
         def say(said: str) -> None:

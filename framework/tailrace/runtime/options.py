@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,7 +37,7 @@ class ServiceOptions:
     """The same, and the inputs end for good: all event-time timers fire before it stops."""
     after_end: bool = False
     """Continue an app whose inputs had ended for good."""
-    drop_state: frozenset[str] = frozenset()
+    drop_state: Collection[str] = ()
     """Actors and collections that are no longer declared, and whose state is deleted."""
     change_inputs: bool = False
     after_deleted: bool = False
@@ -93,7 +94,7 @@ class ServiceOptions:
                 # A snapshot may be of any age.
                 accept_clock=self.accept_clock or bool(self.from_snapshot),
                 after_end=self.after_end,
-                drop=self.drop_state,
+                drop=frozenset(self.drop_state),
                 task=TaskSettings(
                     cache_bytes=shares_of(self.memory_mib).live_bytes // max(1, tasks),
                     timezones=timezones_version(),
