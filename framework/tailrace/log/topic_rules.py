@@ -38,13 +38,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from tailrace.core.durations import spelled
-from tailrace.core.errors import OptionError
+from tailrace.core.errors import OptionError, TopicMismatchError
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, TopicDetails
 from tailrace.log.interface import Log, TopicSettings
 
 POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 PARTITIONS: Final = "partitions"
 _NEVER_DELETED: Final = "-1"
+
+
+def check_existing(topic: str, known: TopicSettings, wanted: TopicSettings) -> None:
+    """Raises TopicMismatchError: a topic that is to be created exists with other settings."""
+    if known != wanted:
+        raise TopicMismatchError(
+            f"the topic exists with {known}; asked for was {wanted}",
+            topic=topic,
+            hint="Use the settings it has, or another name.",
+        )
 
 
 class PlainAdmin:

@@ -19,27 +19,19 @@ stops calling: as on Kafka, its open transaction hides what comes after it until
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Literal, NoReturn
+from typing import Literal
 
-from tailrace.core.errors import (
-    CommitUnknownError,
-    FencedError,
-    RecordTooLargeError,
-    TopicMismatchError,
-    UnknownTopicError,
-)
-from tailrace.core.names import is_kept
-from tailrace.core.records import CHANNEL, Headers, InputRecord, Output, RawOutput
+from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
+from tailrace.core.records import CHANNEL, InputRecord, Output, RawOutput, record_of
 from tailrace.core.suggestions import did_you_mean
-from tailrace.core.values.partitioner import partition_of
 from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
-from tailrace.log.topic_rules import PlainAdmin
+from tailrace.log.routing import Router
+from tailrace.log.topic_rules import PlainAdmin, check_existing
 from tailrace.testing.memory_partition import Partition, Transaction
 from tailrace.testing.memory_reader import MemoryReader
 from tailrace.testing.memory_tasks import MemoryOwners
@@ -50,8 +42,6 @@ Operation = Literal[
 """Where a fault can strike. ``committed`` is after a commit has taken effect, all others before their effect."""
 
 _offset = attrgetter("offset")
-_record = InputRecord._make
-_KEYS_REMEMBERED = 1 << 20
 
 
 class MemoryLog(MemoryOwners):
@@ -77,7 +67,7 @@ class MemoryLog(MemoryOwners):
         self._offsets: dict[tuple[str, TopicPartition], int] = {}
         self._published: dict[str, list[tuple[Publication, Sequence[int]]]] = {}
         self._last_published: dict[tuple[str, str], int | None] = {}
-        self._partition_of_key: dict[tuple[int, bytes], int] = {}
+        self._router = Router(self.partitions, max_record_bytes)
         self._commits = 0
 
     @property
@@ -95,13 +85,7 @@ class MemoryLog(MemoryOwners):
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
         """Create a topic. Raises TopicMismatchError if it exists with other settings."""
         self.on_operation("create-topic")
-        known = self._settings.setdefault(topic, settings)
-        if known != settings:
-            raise TopicMismatchError(
-                f"the topic exists with {known}; asked for was {settings}",
-                topic=topic,
-                hint="Use the settings it has, or another name.",
-            )
+        check_existing(topic, self._settings.setdefault(topic, settings), settings)
         if topic not in self._partitions:
             self._partitions[topic] = [
                 Partition(TopicPartition(topic, number)) for number in range(settings.partitions)
@@ -148,22 +132,6 @@ class MemoryLog(MemoryOwners):
         offsets = self._offsets
         return {place: offsets[group, place] for place in partitions if (group, place) in offsets}
 
-    def offsets_before_open_transactions(
-        self, group: str, partitions: Iterable[TopicPartition], /
-    ) -> Mapping[TopicPartition, int]:
-        """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
-        return self.committed_offsets(group, partitions)
-
-    def note(self, _positions: Mapping[TopicPartition, int], /) -> bytes:
-        """See ``Log.note``: empty, as no topic is ever deleted."""
-        return b""
-
-    def resume(
-        self, _note: bytes, positions: Mapping[TopicPartition, int], /
-    ) -> Mapping[TopicPartition, int]:
-        """The same positions: nothing is noted of them."""
-        return positions
-
     # --- writers and readers
 
     def writer(self, transactional_id: str, /) -> MemoryWriter:
@@ -182,25 +150,12 @@ class MemoryLog(MemoryOwners):
             reader.seek(topic, partition, offset)
         return reader
 
-    def append(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> int:
-        """Append one record as a producer outside, without a transaction; returns its offset."""
-        output = Output(topic, key, value, timestamp_ms, headers)
-        place = self._number_of(topic, key) if partition is None else partition
+    def append_all(
+        self, outputs: Iterable[Output], /, partition: int | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Append many records as a producer outside, without a transaction. Returns the new end of each partition."""
         self.on_operation("append")
-        return self.add((output,), place, None)[self.at(topic, place)] - 1
-
-    def append_all(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
-        """Append many records as a producer outside, without a transaction."""
-        self.on_operation("append")
-        self.add(outputs, partition, None)
+        return self.add(outputs, partition, None)
 
     def close(self) -> None:
         """Does nothing: the records stay."""
@@ -261,32 +216,18 @@ class MemoryLog(MemoryOwners):
 
     def add(
         self, outputs: Iterable[RawOutput], partition: int | None, transaction: Transaction | None
-    ) -> dict[Partition, int]:
+    ) -> dict[TopicPartition, int]:
         """Append to the partitions, all or nothing; returns the end offset of each that was written."""
-        batches: dict[Partition, list[InputRecord]] = {}
-        of_key, before = self._partition_of_key, ""
-        limit = self.max_record_bytes
-        partitions: list[Partition] = []
-        for topic, key, value, timestamp_ms, headers in outputs:
-            if topic != before:
-                before, partitions = topic, self._of(topic)
-                # What a task keeps for itself has no limit.
-                is_own = partition is not None and is_kept(topic)
-                limit = sys.maxsize if is_own else self.max_record_bytes
-            number = of_key.get((len(partitions), key or b"")) if partition is None else partition
-            if number is None:
-                number = self._number_of(topic, key)
-            if (len(value) if value else 0) + (len(key) if key else 0) > limit:
-                self._refuse_size(topic, number, key, value)
-            place = partitions[number]
-            batch = batches.get(place)
-            if batch is None:
-                batch = batches[place] = []
+        ends: dict[TopicPartition, int] = {}
+        for place, some in self._router.split(outputs, partition).items():
+            found = self._partitions[place.topic][place.partition]
+            _, keys, values, times_ms, headers = zip(*some, strict=True)
+            offsets = range(found.end, found.end + len(some))
             # Half the time of InputRecord(...), and this is the log's innermost loop.
-            batch.append(_record((place.end + len(batch), timestamp_ms, key, value, headers)))
-        for place, batch in batches.items():
-            place.append(batch, transaction)
-        return {place: place.end for place in batches}
+            columns = zip(offsets, times_ms, keys, values, headers, strict=True)
+            found.append(list(map(record_of, columns)), transaction)
+            ends[place] = found.end
+        return ends
 
     def end_transaction(
         self,
@@ -340,23 +281,6 @@ class MemoryLog(MemoryOwners):
                 f"the topic has {len(partitions)} partitions", topic=topic, partition=partition
             )
         return partitions[partition]
-
-    def _refuse_size(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> NoReturn:
-        raise RecordTooLargeError(
-            f"a record of {len(value or b'')} bytes is over the limit of {self.max_record_bytes}",
-            topic=topic,
-            partition=partition,
-            key=key,
-            hint="Emit less in one event, or raise the log's max_record_bytes.",
-        )
-
-    def _number_of(self, topic: str, key: bytes | None) -> int:
-        count = len(self._of(topic))
-        number = partition_of(key or b"", count)
-        if len(self._partition_of_key) >= _KEYS_REMEMBERED:
-            self._partition_of_key.clear()
-        self._partition_of_key[count, key or b""] = number
-        return number
 
 
 class MemoryWriter:

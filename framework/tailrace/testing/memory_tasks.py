@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
 
 from tailrace.core.errors import FencedError, TaskOwnedError
+from tailrace.log.plain_log import PlainLog
 from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, OnRevoked, Owner, nothing
 
 
@@ -36,15 +35,12 @@ class MemoryTasks(ClaimedTasks):
                 del self._owners[self.app, number]
 
 
-class MemoryOwners:
+class MemoryOwners(PlainLog):
     """The part of ``MemoryLog`` that knows the owners of tasks."""
 
     def __init__(self) -> None:
         self.owners: dict[tuple[str, int], MemoryTasks] = {}
         """By app and task."""
-
-    moves_tasks = False
-    transaction_timeout_ms = 0
 
     def join(
         self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
@@ -55,15 +51,3 @@ class MemoryOwners:
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``: this process, if a task has an owner."""
         return Owner(os.getpid(), stopped=False) if (app, number) in self.owners else None
-
-    @contextmanager
-    def reserve(self, app: str, numbers: Collection[int], /) -> Generator[None]:
-        """Own the tasks inside the block. See ``TaskLog.reserve``."""
-        tasks = self.join(AppTasks(app, "", 0, numbers))
-        try:
-            yield
-        finally:
-            tasks.close()
-
-    def limit_patience(self, patience_s: float, /) -> None:
-        """See ``TaskLog.limit_patience``: the log always answers."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.records import CHANNEL, Headers, Output
+from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
@@ -24,12 +24,13 @@ from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
+from tailrace.log.plain_log import PlainLog
 from tailrace.log.routing import Router
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
-from tailrace.log.topic_rules import PlainAdmin
+from tailrace.log.topic_rules import PlainAdmin, check_existing
 
 
-class EmbeddedLog:
+class EmbeddedLog(PlainLog):
     """A log in a folder; implements ``tailrace.log.Log``. Any number of processes can open it.
 
     If the folder is absent or empty, the log is created, unless ``create`` is false. Reading needs no permission to write.
@@ -123,22 +124,6 @@ class EmbeddedLog:
             found = {place: rows.committed(group, place) for place in partitions}
         return {place: offset for place, offset in found.items() if offset is not None}
 
-    def offsets_before_open_transactions(
-        self, group: str, partitions: Iterable[TopicPartition], /
-    ) -> Mapping[TopicPartition, int]:
-        """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
-        return self.committed_offsets(group, partitions)
-
-    def note(self, _positions: Mapping[TopicPartition, int], /) -> bytes:
-        """See ``Log.note``: empty, as no topic is deleted and no offset is without a record."""
-        return b""
-
-    def resume(
-        self, _note: bytes, positions: Mapping[TopicPartition, int], /
-    ) -> Mapping[TopicPartition, int]:
-        """See ``Log.resume``."""
-        return positions
-
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
@@ -182,19 +167,6 @@ class EmbeddedLog:
             reader.seek(topic, partition, offset)
         return reader
 
-    def append(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> int:
-        """Append one record as an external producer, without a transactional id. Returns its offset."""
-        ((_, end),) = self.append_all((Output(topic, key, value, timestamp_ms, headers),), partition).items()
-        return end - 1
-
     def append_all(
         self, outputs: Iterable[Output], /, partition: int | None = None
     ) -> Mapping[TopicPartition, int]:
@@ -216,9 +188,6 @@ class EmbeddedLog:
 
     # --- tasks
 
-    moves_tasks = False
-    transaction_timeout_ms = 0
-
     def join(
         self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
     ) -> EmbeddedTasks:
@@ -228,15 +197,6 @@ class EmbeddedLog:
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``."""
         return owner_of(self.path, app, number)
-
-    @contextmanager
-    def reserve(self, app: str, numbers: Collection[int], /) -> Generator[None]:
-        """See ``TaskLog.reserve``."""
-        with closing(self.join(AppTasks(app, "", 0, numbers))):
-            yield
-
-    def limit_patience(self, patience_s: float, /) -> None:
-        """See ``TaskLog.limit_patience``: a log on a disk answers, or raises."""
 
     def live_reader(self) -> EmbeddedReader:
         """See ``ServiceLog.live_reader``: no reader waits."""
@@ -351,11 +311,6 @@ def _clock_ms() -> int:
 
 def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:
     values = rows.get(TOPICS, topic)
-    known = None if values is None else Topic(*values).settings
-    if known is not None and known != settings:
-        raise TopicMismatchError(
-            f"the topic exists with {known}; asked for was {settings}",
-            topic=topic,
-            hint="Use the settings it has, or another name.",
-        )
-    return known is not None
+    if values is not None:
+        check_existing(topic, Topic(*values).settings, settings)
+    return values is not None

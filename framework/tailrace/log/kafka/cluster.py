@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tailrace.core.errors import LogUnavailableError, TailraceError, TopicMismatchError, UnknownTopicError
+from tailrace.core.errors import LogUnavailableError, TailraceError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
@@ -23,6 +23,7 @@ from tailrace.log.kafka.library import AdminClient, At, Consumer, KafkaError, ad
 from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.options import NewTopics
 from tailrace.log.threads import in_thread
+from tailrace.log.topic_rules import check_existing
 
 _R = TypeVar("_R")
 
@@ -103,13 +104,7 @@ class Cluster:
             self._check_not_hidden(topic)
             self.ask(create, f"creating the topic {topic!r}", topic)
             self._await(topic, settings.partitions)
-        known = self._existing(topic)
-        if known != settings:
-            raise TopicMismatchError(
-                f"the topic exists with {known}; asked for was {settings}",
-                topic=topic,
-                hint="Use the settings it has, or another name.",
-            )
+        check_existing(topic, self._existing(topic), settings)
 
     def listed(self) -> Listed:
         """The brokers and topics that a broker knows now."""
