@@ -55,7 +55,6 @@ class WatchedReader:
         """The position after a fetch that returned no records: past offsets without a record."""
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
         found = self._reader.fetch(topic, partition, max_records)
         place = TopicPartition(topic, partition)
         self.idle[place] = found.idle and not found.records
@@ -64,25 +63,20 @@ class WatchedReader:
         return found
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
         self.forget(topic, partition)
         self._reader.seek(topic, partition, offset)
 
     def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
         place = TopicPartition(topic, partition)
         self.idle.pop(place, None)
         self.past_gaps.pop(place, None)
         self._reader.forget(topic, partition)
 
     def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
         return self._reader.published(topic, partition)
 
     def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``."""
         return self._reader.wait(timeout_s)
 
     def close(self) -> None:
-        """See ``Reader.close``."""
         self._reader.close()

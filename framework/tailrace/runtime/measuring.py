@@ -115,18 +115,15 @@ class Measuring(Companion):
         self._published_s = 0.0
 
     def begin(self, host: Host, /) -> None:
-        """See ``Companion.begin``."""
         super().begin(host)
         self.turn_s = time.monotonic()
 
     def assigned(self, numbers: Collection[int], /) -> None:
-        """See ``Companion.assigned``."""
         self._assigned += len(numbers)
         tasks = tuple(sorted({*self.published.tasks, *numbers}))
         self.published = self.published._replace(tasks=tasks)  # at once: it is not ready until they run
 
     def committed(self, number: int, batch: CommitBatch, /) -> None:
-        """See ``Companion.committed``."""
         self._cuts[number], self._committed_s[number] = decode_cut(batch.cut), time.time()
         for one in batch.measurements:
             if one.kind == DEAD_LETTER:
@@ -142,7 +139,6 @@ class Measuring(Companion):
         return {"": now}, ()
 
     def look(self) -> None:
-        """See ``Companion.look``."""
         self.turn_s = now_s = time.monotonic()
         if now_s - self._published_s < _EVERY_S:
             return

@@ -54,17 +54,14 @@ class Reporting(Companion):
         self._reports: Reports | None = None
 
     def begin(self, host: Host, /) -> None:
-        """See ``Companion.begin``."""
         super().begin(host)
         self._reports = Reports(host.plan.app, host.log)
 
     def look(self) -> None:
-        """See ``Companion.look``."""
         assert self.host is not None
         assert self._reports is not None
         self._reports.look(self.host.worker.status)
 
     def close(self) -> None:
-        """See ``Companion.close``."""
         if self._reports is not None:
             self.letters = self._reports.finish()

@@ -28,7 +28,6 @@ class MemoryReader:
         self._seen: dict[TopicPartition, dict[str, int | None]] = {}
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
         self._log.on_operation("fetch")
         found = self._log.at(topic, partition)
         position = self._positions[found.place]
@@ -49,17 +48,14 @@ class MemoryReader:
         return Fetch(records, position, unread, not unread and position == found.end)
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
         place = self._log.at(topic, partition).place
         self._positions[place] = offset
         self._passed[place], self._seen[place] = 0, {}
 
     def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
         self._positions.pop(TopicPartition(topic, partition), None)
 
     def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
         place = TopicPartition(topic, partition)
         everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
         found = Heard()
@@ -78,7 +74,6 @@ class MemoryReader:
         return ready
 
     def close(self) -> None:
-        """See ``Reader.close``."""
         self._positions.clear()
 
     def _is_ready(self, place: TopicPartition) -> bool:

@@ -29,7 +29,6 @@ class MemoryTasks(ClaimedTasks):
                 raise FencedError(f"the task {self.app}/{number} was taken over", hint="Nothing is lost.")
 
     def close(self) -> None:
-        """See ``Tasks.close``."""
         for number in self.owned:
             if self._owners.get((self.app, number)) is self:
                 del self._owners[self.app, number]

@@ -101,7 +101,6 @@ class ArchivedLog:
         return {**self._archived, **(self.log.topics() if self.log is not None else {})}
 
     def partitions(self, topic: str, /) -> int:
-        """See ``Log.partitions``."""
         known = self.topics()
         if topic not in known:
             raise UnknownTopicError(
@@ -165,7 +164,6 @@ class ArchivedLog:
         return chunks[-1].stop if chunks else self.start_offset(*place)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
-        """See ``Log.offset_at``."""
         place = TopicPartition(topic, partition)
         for chunk in self.chunks(place):
             if chunk.last_ms < timestamp_ms:
@@ -231,7 +229,6 @@ class ArchivedLog:
     # --- readers and writers
 
     def reader(self, positions: Mapping[TopicPartition, int], /) -> ArchivedReader:
-        """See ``Log.reader``."""
         reader = ArchivedReader(self)
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
@@ -242,7 +239,6 @@ class ArchivedLog:
         self._refuse()
 
     def close(self) -> None:
-        """See ``Log.close``."""
         if self.log is not None:
             self.log.close()
 
@@ -272,7 +268,6 @@ class ArchivedReader:
         self._log: Reader | None = None if joined.log is None else joined.log.reader({})
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
         place = TopicPartition(topic, partition)
         cursor = self._cursors[place] = _Cursor(offset)
         self._enter_log(place, cursor)
@@ -284,7 +279,6 @@ class ArchivedReader:
             cursor.in_log, cursor.chunk = True, None
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
         place = TopicPartition(topic, partition)
         cursor, joined = self._cursors[place], self._joined
         if cursor.in_log and self._log is not None:
@@ -336,13 +330,11 @@ class ArchivedReader:
         return found.news(cursor.seen)
 
     def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
         self._cursors.pop(TopicPartition(topic, partition), None)
         if self._log is not None:
             self._log.forget(topic, partition)
 
     def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``."""
         if any(not one.in_log for one in self._cursors.values()) or self._log is None:
             return any(
                 cursor.position < self._joined.end_offset(*place) for place, cursor in self._cursors.items()
@@ -350,7 +342,6 @@ class ArchivedReader:
         return self._log.wait(timeout_s)
 
     def close(self) -> None:
-        """See ``Reader.close``."""
         self._cursors.clear()
         if self._log is not None:
             self._log.close()

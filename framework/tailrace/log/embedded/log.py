@@ -68,7 +68,6 @@ class EmbeddedLog(PlainLog):
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
-        """See ``Log.create_topic``."""
         with self._view.moment() as rows:
             if _known(rows, topic, settings):
                 return
@@ -85,17 +84,14 @@ class EmbeddedLog(PlainLog):
                 changes.put(PARTITIONS, (place + partition,), Bounds())
 
     def topics(self) -> Mapping[str, TopicSettings]:
-        """See ``Log.topics``."""
         with self._view.moment() as rows:
             return {name: one.settings for name, one in rows.topics().items()}
 
     def partitions(self, topic: str, /) -> int:
-        """See ``Log.partitions``."""
         with self._view.moment() as rows:
             return rows.topic(topic).partitions
 
     def start_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.start_offset``."""
         return self._bounds(topic, partition).start
 
     def end_offset(self, topic: str, partition: int, /) -> int:
@@ -103,7 +99,6 @@ class EmbeddedLog(PlainLog):
         return self._bounds(topic, partition).end
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
-        """See ``Log.offset_at``."""
         with self._view.moment() as rows:
             place = rows.place(topic, partition)
             start, end = rows.bounds(place)[:2]
@@ -125,7 +120,6 @@ class EmbeddedLog(PlainLog):
         return {place: offset for place, offset in found.items() if offset is not None}
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
-        """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
         with self._view.moment() as rows:
             for topic, one in rows.topics().items():
@@ -153,7 +147,6 @@ class EmbeddedLog(PlainLog):
     # --- writers and readers
 
     def writer(self, transactional_id: str, /) -> EmbeddedWriter:
-        """See ``Log.writer``."""
         with self._appender.turn("taking a transactional id over") as changes:
             before = changes.get(WRITERS, transactional_id)
             epoch = before[0] + 1 if before else 1
@@ -161,7 +154,6 @@ class EmbeddedLog(PlainLog):
         return EmbeddedWriter(self._appender, self._router(), transactional_id, epoch)
 
     def reader(self, positions: Mapping[TopicPartition, int], /) -> EmbeddedReader:
-        """See ``Log.reader``."""
         reader = EmbeddedReader(self._view)
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
@@ -178,12 +170,10 @@ class EmbeddedLog(PlainLog):
             return commit_batch(changes, batch, offsets={}, group="", watermarks={}, publisher="")
 
     def published(self, topic: str, /) -> list[PublishedAt]:
-        """See ``MovableLog.published``."""
         with self._view.moment() as rows:
             return [PublishedAt(*one[1:]) for one in rows.published(rows.topic(topic).number, 0)]
 
     def placer(self, _scratch: str, /) -> EmbeddedPlacer:
-        """See ``MovableLog.placer``."""
         return EmbeddedPlacer(self._appender)
 
     # --- tasks
@@ -195,7 +185,6 @@ class EmbeddedLog(PlainLog):
         return EmbeddedTasks(self.path, tasks, on_assigned)
 
     def owner(self, app: str, number: int, /) -> Owner | None:
-        """See ``TaskLog.owner``."""
         return owner_of(self.path, app, number)
 
     def live_reader(self) -> EmbeddedReader:
@@ -284,7 +273,6 @@ class EmbeddedLog(PlainLog):
         self._appender.sync()
 
     def close(self) -> None:
-        """See ``Log.close``."""
         self._appender.close()
         self._view.close()
         self._lock.close()

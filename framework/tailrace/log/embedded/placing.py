@@ -24,7 +24,6 @@ class EmbeddedPlacer:
         self._appender = appender
 
     def begin_at(self, place: TopicPartition, offset: int, /) -> None:
-        """See ``Placer.begin_at``."""
         with self._appender.turn("copying records of another log") as changes:
             number = changes.place(*place)
             bounds = changes.bounds(number)
@@ -33,7 +32,6 @@ class EmbeddedPlacer:
             changes.put(PARTITIONS, (number,), Bounds(start=offset, end=offset))
 
     def append(self, stretches: Sequence[Stretch], /) -> None:
-        """See ``Placer.append``."""
         with self._appender.turn("copying records of another log") as changes:
             for place, records, end in stretches:
                 _append(changes, place, records, end)

@@ -45,7 +45,6 @@ class EmbeddedReader:
         self._cursors: dict[TopicPartition, _Cursor] = {}
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
         at = TopicPartition(topic, partition)
         cursor = self._cursors[at]
         if cursor.idle == self._view.version():
@@ -65,23 +64,19 @@ class EmbeddedReader:
         return Fetch(records, cursor.position, unread, not unread)
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
         with self._view.moment() as rows:
             place, number = rows.place(topic, partition), rows.topic(topic).number
         self._cursors[TopicPartition(topic, partition)] = _Cursor(place, number, offset)
 
     def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
         self._cursors.pop(TopicPartition(topic, partition), None)
 
     def behind(self, topic: str, partition: int, /) -> int:
-        """See ``LiveReader.behind``."""
         cursor = self._cursors[TopicPartition(topic, partition)]
         with self._view.moment() as rows:
             return max(0, rows.bounds(cursor.place).end - cursor.position)
 
     def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
         cursor = self._cursors[TopicPartition(topic, partition)]
         found = Heard()
         with self._view.moment() as rows:
@@ -115,7 +110,6 @@ class EmbeddedReader:
         return ready
 
     def close(self) -> None:
-        """See ``Reader.close``."""
         self._cursors.clear()
 
     def _is_ready(self) -> bool:

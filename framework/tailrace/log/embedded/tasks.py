@@ -56,7 +56,6 @@ class EmbeddedTasks(ClaimedTasks):
                 )
 
     def close(self) -> None:
-        """See ``Tasks.close``."""
         for one in self._claims.values():
             one.close()
 

@@ -117,7 +117,6 @@ class EmbeddedWriter:
         self._in_doubt = False
 
     def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
-        """See ``Writer.append``."""
         self._enter()
         self._batch.add(self._router.split(outputs, partition))
 
@@ -128,7 +127,6 @@ class EmbeddedWriter:
         watermarks: Mapping[str, int | None] | None = None,
         /,
     ) -> Mapping[TopicPartition, int]:
-        """See ``Writer.commit``."""
         self._enter()
         self._batch.encoded()
         try:
@@ -150,12 +148,10 @@ class EmbeddedWriter:
         return ends
 
     def abort(self) -> None:
-        """See ``Writer.abort``."""
         self._enter()
         self._batch.clear()
 
     def close(self) -> None:
-        """See ``Writer.close``."""
         self._batch.clear()
 
     def _enter(self) -> None:

@@ -159,18 +159,15 @@ class _Recorder(Observer):
         """The first event of the current unit. Another event in the same unit came through a stream."""
 
     def begins(self, call: Call) -> None:
-        """See ``Observer.begins``."""
         self._reads = set()
         moment = call.moment
         if moment.event is None or self._unit != (moment.input, moment.at):
             self._unit, self._first = (moment.input, moment.at), moment.event
 
     def call(self, _call: Call, handler: Callable[..., None], *arguments: Any) -> None:
-        """See ``Observer.call``."""
         handler(*arguments[:-1], _Noticing(arguments[-1], self._reads))
 
     def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
-        """See ``Observer.returned``."""
         moment, actor = call.moment, call.actor
         place = self._place(call)
         cause = self._cause(moment)
@@ -206,7 +203,6 @@ class _Recorder(Observer):
             self.steps.pop()
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
-        """See ``Observer.expired``."""
         place = TrackId(actor.name, actor.key_codec.encode(moment.key))
         cause = ("expiry", moment.domain, what, moment.at)
         self.steps.append(TraceStep(place, self._partition, cause, cause, "", moment))
