@@ -31,10 +31,11 @@ from tailrace.history.rebuilding.request import (
     Source,
     checked,
 )
+from tailrace.lab.about import About
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.first_events import First, Item, Paragraph, first_events, paragraphs_around
 from tailrace.lab.metrics import Measured, Metric, measure
-from tailrace.lab.side import About, Rebuilt
+from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends, OneCommitLog
@@ -119,7 +120,7 @@ class Comparison:
         self._places = [placed(one, stack) for one in (wanted.a, wanted.b)]
         self.a = self._started("A", self._places[0])
         self.b = self._started("B", self._places[1], wanted.python_b or sys.executable)
-        self.about = [one.ask("about", About) for one in (self.a, self.b)]
+        self.about = [one.ask("about", About, reference=one.place.reference) for one in (self.a, self.b)]
         one, other = (each.app for each in self.about)
         if one != other:
             raise OptionError(
@@ -252,7 +253,7 @@ class Comparison:
         emitted = [one.key for one in items if one.kind == "output"]
         states = (Item("state", actor, key) for key in emitted for actor in both)
         recorded = [*dict.fromkeys((*most, *items, *states))]
-        every = order == "canonical" and one.sends and other.sends
+        every = order == "canonical" and bool(one.own and other.own)
         given = {"items": recorded, "traced": len(most), "both": both, "every": every}
 
         def record(version: Version) -> Path:

@@ -25,7 +25,7 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
-from tailrace.lab.formats import FINISH, Format, check_format
+from tailrace.lab.formats import Format, check_format, publish
 from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
 from tailrace.lab.state_tables import View, chosen_actors, in_memory, stored_actors, write_state
@@ -206,7 +206,7 @@ def _exporting(plan: Plan, source: str, to: Destination) -> Generator[tuple[Expo
     check_format(to.written_as, to.folder)
 
     def finish(making: Path, folder: Path) -> None:
-        FINISH[to.written_as](making, folder, [one.name for one in report.tables], plan.app)
+        publish(to.written_as, making, folder, [one.name for one in report.tables], plan.app)
 
     with published(to.folder, "export", finish) as folder:
         yield report, folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -33,12 +33,17 @@ def check_format(format: Format, folder: Path) -> None:
         )
 
 
-def to_parquet(making: Path, folder: Path, _names: Sequence[str], _app: str) -> None:
-    """The files are the tables."""
+def publish(format: Format, making: Path, folder: Path, names: Sequence[str], app: str) -> None:
+    """Publish a folder of Parquet files, each folder in it a table, as another."""
+    if format == "iceberg":
+        _to_iceberg(making, folder, names, app)
+        return
+    if format == "delta":
+        _to_delta(making, names)
     making.replace(folder)
 
 
-def to_delta(making: Path, folder: Path, names: Sequence[str], _app: str) -> None:
+def _to_delta(making: Path, names: Sequence[str]) -> None:
     """A folder of Delta Lake for each table."""
     for name in names:
         files = making / f"_{name}.parquet"
@@ -47,10 +52,9 @@ def to_delta(making: Path, folder: Path, names: Sequence[str], _app: str) -> Non
             rows = dataset.dataset(files).scanner(batch_size=_ROWS_AT_ONCE).to_reader()
             _deltalake.write_deltalake(str(making / name), rows)
         shutil.rmtree(files)
-    making.replace(folder)
 
 
-def to_iceberg(making: Path, folder: Path, names: Sequence[str], app: str) -> None:
+def _to_iceberg(making: Path, folder: Path, names: Sequence[str], app: str) -> None:
     """Tables in a catalogue of SQLite, each in one commit. Iceberg writes absolute paths, so they are made in their place."""
     try:
         folder.mkdir(exist_ok=True)
@@ -92,11 +96,3 @@ def _refused(table: str, format: str) -> Generator[None]:
         raise UsageError(
             f"{table} cannot be a table of {format}: {what}", hint="Export it as parquet."
         ) from error
-
-
-FINISH: Mapping[Format, Callable[[Path, Path, Sequence[str], str], None]] = {
-    "parquet": to_parquet,
-    "delta": to_delta,
-    "iceberg": to_iceberg,
-}
-"""Publishes a folder of Parquet files as another: called with both, the names of the tables, and the app."""

@@ -38,7 +38,6 @@ from tailrace.lab.first_events import Cause, First, Item
 from tailrace.lab.metrics import read_metrics
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
-from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
 from tailrace.log.interface import Ends
 from tailrace.processes.signals import stop_signals
@@ -114,10 +113,7 @@ class _Shadow:
 
     def _taken_up(self) -> Kept:
         """What an earlier run has left. Raises OptionError: B cannot follow A, or it was another shadow."""
-        one, other = (
-            each.ask("about_version", AboutVersion, reference=each.place.reference)
-            for each in (self._both.a, self._both.b)
-        )
+        one, other = self._both.about
         if others := {*one.inputs} ^ {*other.inputs}:
             raise OptionError(
                 f"a shadow gets the events of A, and only one of both reads {listed(sorted(others), _SHOWN)}",

@@ -6,7 +6,6 @@ what was standard output when the process began. What the app prints goes to sta
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
@@ -21,12 +20,10 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import hash_of
-from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -37,6 +34,7 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import Failure
 from tailrace.history.replay.replaying import seldom_collected
+from tailrace.lab.about import about, digest_of
 from tailrace.lab.differences import Made, compare, partition_of_outputs
 from tailrace.lab.files import TableWriter
 from tailrace.lab.first_events import record_steps
@@ -46,7 +44,6 @@ from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.tasks import (
-    about_version,
     advance,
     await_begun,
     check_beginning,
@@ -60,36 +57,6 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
 _AT_ONCE = 20_000
-
-
-class About(msgspec.Struct):
-    """A version of an app."""
-
-    app: str
-    topics: list[str]
-    """The topics that it reads or writes."""
-    inputs: list[str]
-    """Those that it reads from outside."""
-    sends: bool
-    """Whether it reads what it sends itself: in canonical order all of its keys run as one."""
-    fields: dict[str, list[str]]
-    """By actor."""
-    schemas: dict[str, str]
-    """By actor, the digest of its schema."""
-
-
-def about(plan: Plan) -> About:
-    """Describe this version."""
-    read = [one.name for one in plan.inputs]
-    own = own_inputs(plan)
-    return About(
-        app=plan.app,
-        topics=[*read, *plan.outputs, *internal_topics(plan)],
-        inputs=[one for one in read if one not in own],
-        sends=bool(own),
-        fields={one.name: [field.name for field in one.schema.fields] for one in plan.actors},
-        schemas={one.name: _digest(one.schema) for one in plan.actors},
-    )
 
 
 class Rebuilt(msgspec.Struct):
@@ -106,7 +73,10 @@ def make(
     plan: Plan, request: Request, workers: int | None, folder: str, followers: str | None = None
 ) -> Rebuilt:
     """Rebuild, unless ``folder`` holds the result of the same code and request. ``followers``: the stores stay open, in this folder."""
-    code, file = _digest((request, sorted(code_of(request.app, plan).items()))), Path(folder) / "rebuilt.json"
+    code, file = (
+        digest_of((request, sorted(code_of(request.app, plan).items()))),
+        Path(folder) / "rebuilt.json",
+    )
     if file.is_file():
         done = msgspec.json.decode(file.read_bytes(), type=Rebuilt)
         if done.code == code:
@@ -169,16 +139,15 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
 # --- the process
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(msgspec.msgpack.encode(value)).hexdigest()
-
-
 TASKS: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, record_steps)
-} | {
     one.__name__: one
     for one in (
-        about_version,
+        about,
+        make,
+        outputs_as_stored,
+        compare,
+        tables,
+        record_steps,
         check_beginning,
         planned,
         advance,

@@ -87,8 +87,7 @@ def answered(
     Raises OptionError: the query is wrong, or names what is not there. And what the exports raise; MissingExtraError and UnfitJavaError.
     """
     if _SHOW_TABLES.fullmatch(query):
-        with connected() as database:
-            yield *_rows(database.execute(f"from (values {_names(plan)}) tables(schema, name)")), []
+        yield ["schema", "name"], iter(_tables(plan)), []
         return
     named, run = (_named_in(plan, query), _by_spark) if by_spark else (tables_in(query), _by_duckdb)
     with TemporaryDirectory(prefix="tailrace-sql-") as folder:
@@ -211,9 +210,3 @@ def _state_tables(plan: Plan) -> list[str]:
 def _tables(plan: Plan) -> list[tuple[str, str]]:
     """The tables that a query can name: schema and name."""
     return [(STATES, name) for name in _state_tables(plan)] + [(TOPICS, name) for name in sorted(plan.topics)]
-
-
-def _names(plan: Plan) -> str:
-    """The tables that a query can name, as rows of SQL."""
-    quoted = [(schema, name.replace("'", "''")) for schema, name in _tables(plan)]
-    return ", ".join(f"('{schema}', '{name}')" for schema, name in quoted)

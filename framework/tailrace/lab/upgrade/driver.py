@@ -19,8 +19,8 @@ from tailrace.history.reading.upgrades import Upgrade, last_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.history.rebuilding.request import Order
+from tailrace.lab.about import About
 from tailrace.lab.upgrade.steps import Say, Sides, Steps, UpgradeReport, first_that_goes
-from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version, placed
 from tailrace.log.interface import TopicSettings
 from tailrace.log.opening import open_log
@@ -77,9 +77,7 @@ class Upgrading:
         )
         for one in (old, new):
             stack.callback(one.close)
-        old_is, new_is = (
-            one.ask("about_version", AboutVersion, reference=one.place.reference) for one in (old, new)
-        )
+        old_is, new_is = (one.ask("about", About, reference=one.place.reference) for one in (old, new))
         log = stack.enter_context(closing(open_log(wanted.log)))
         uri = Place.at(wanted.snapshots).uri
         self._sides = Sides(
@@ -267,7 +265,7 @@ def _shown(one: Upgrade) -> str:
     return f"{back}from version {one.old!r} to {one.new!r}, with --outputs {one.outputs} and snapshots in {Place.at(one.snapshots).shown}"
 
 
-def _changes(old: AboutVersion, new: AboutVersion) -> Iterator[str]:
+def _changes(old: About, new: About) -> Iterator[str]:
     """What the declarations tell."""
     for actor, fields in new.fields.items():
         before = old.fields.get(actor)

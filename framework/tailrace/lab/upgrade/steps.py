@@ -51,9 +51,9 @@ from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import PARQUET, Destination, Execution, Order, Request, Source
+from tailrace.lab.about import About
 from tailrace.lab.upgrade.corrections import Correction
 from tailrace.lab.upgrade.generation import close_generation
-from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
 from tailrace.log.interface import StoredLog, Writer
 from tailrace.state.snapshots import Manifest, Place, Snapshots
@@ -90,8 +90,8 @@ class Sides(NamedTuple):
 
     old: Version
     new: Version
-    old_is: AboutVersion
-    new_is: AboutVersion
+    old_is: About
+    new_is: About
     log: StoredLog
     place: str
     uri: str

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import check_not_edited, taped_beginning
-from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, Where, opened_engine
 from tailrace.history.rebuilding.following import followers_in
@@ -28,46 +24,6 @@ from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshots, TaskEntry
 
 _NAP_S = 0.05
-
-
-class AboutVersion(msgspec.Struct):
-    """A version of an app."""
-
-    app: str
-    version: str
-    code: str
-    """A digest of its code."""
-    partitions: int
-    inputs: list[str]
-    """The topics that it reads from outside."""
-    own: list[str]
-    """The topics that it reads and may write: what it sends to itself."""
-    timers: bool
-    """Whether an actor has timers."""
-    fields: dict[str, dict[str, str]]
-    """By actor and field: its type."""
-    tables: list[str]
-    outputs: list[str]
-    """The topics that it writes to: tables, and others."""
-
-
-def about_version(plan: Plan, reference: str) -> AboutVersion:
-    """Describe this version."""
-    own, known = own_inputs(plan), plan.topics
-    code = msgspec.json.encode(sorted(code_of(reference, plan).items()))
-    written = [name for name in plan.outputs if name in plan.written and name in known]
-    return AboutVersion(
-        app=plan.app,
-        version=plan.version,
-        code=hashlib.sha256(code).hexdigest(),
-        partitions=plan.partitions,
-        inputs=[one.name for one in plan.inputs if one.name not in own],
-        own=sorted(own),
-        timers=any(one.schema.timers for one in plan.actors),
-        fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
-        tables=[name for name in written if known[name].is_table],
-        outputs=[name for name in written if not known[name].is_table],
-    )
 
 
 def advance(plan: Plan, request: Request, where: Where, followers: str) -> RebuildReport:
