@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tailrace.cli.arguments import piped
-from tailrace.cli.console import progress, say, show_table, table
+from tailrace.cli.arguments import piped, tell
+from tailrace.cli.console import progress, say, styled_table, table
 
 ROWS = [("flights", 4, "7 d"), ("a-longer-topic", 1_234, "for ever")]
 HEADER = ("topic", "partitions", "kept")
@@ -59,8 +59,9 @@ def test_a_long_line_is_neither_wrapped_nor_cut(monkeypatch, stream) -> None:
 
 def test_a_table_is_as_wide_as_its_cells_with_numbers_to_the_right(monkeypatch) -> None:
     assert table(ROWS, HEADER) == PLAIN
-    assert shown(monkeypatch, io.StringIO(), show_table, ROWS, HEADER).splitlines() == PLAIN
-    first, *lines = shown(monkeypatch, Terminal(), show_table, ROWS, HEADER).splitlines()
+    lines = styled_table(ROWS, HEADER)
+    assert shown(monkeypatch, io.StringIO(), tell, {}, lines, as_json=False).splitlines() == PLAIN
+    first, *lines = shown(monkeypatch, Terminal(), tell, {}, lines, as_json=False).splitlines()
     assert first == f"\x1b[1m{PLAIN[0]}\x1b[0m"
     assert lines == PLAIN[1:]
     assert table([], HEADER) == ["topic  partitions  kept"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import json_option, outside_of_log, piped, workers_option
+from tailrace.cli.arguments import json_option, outside_of_log, tell, workers_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.rebuild_options import failure_options, source_options
@@ -63,8 +62,7 @@ def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
     outside_of_log(wanted.to, wanted.source.log, "--to")
     with progress() as report_progress:
         report = compare_versions(wanted, lambda said: report_progress(said, 0, 0))
-    with piped():
-        click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
+    tell(report, _lines(report), as_json=as_json)
     if report.noise and not noisy:
         return NOISY
     return EXCEEDED if report.exceeded or report.unanswered else 0

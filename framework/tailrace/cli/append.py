@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.arguments import (
@@ -15,8 +14,8 @@ from tailrace.cli.arguments import (
     json_option,
     name_of,
     opened_log,
-    piped,
     refuse_own_topic,
+    tell,
     topic_of_app,
 )
 from tailrace.cli.commands import Command
@@ -98,8 +97,13 @@ def append(
                 unit = "line" if one in ("jsonl", "csv") else "row"
                 appending.append(source, unit, rows_of(name, one), from_row)
         finally:
-            with piped():
-                _report(topic, appending, as_json=as_json)
+            tell(
+                {"topic": topic, "appended": appending.count, "invalid": appending.invalid},
+                (),
+                as_json=as_json,
+            )
+            if not as_json:
+                _say(f"{counted(appending.count, 'record')} appended to {topic}.")
     if appending.invalid:
         raise SetAsideError(
             f"{counted(appending.invalid, 'invalid row')} not appended", hint="Correct and append them."
@@ -178,14 +182,6 @@ def notice(said: str) -> None:
 
 def _say(said: str) -> None:
     click.echo(showing.printable(said), err=True)
-
-
-def _report(topic: str, appending: Appending, *, as_json: bool) -> None:
-    if as_json:
-        said = {"topic": topic, "appended": appending.count, "invalid": appending.invalid}
-        click.echo(msgspec.json.encode(said))
-    else:
-        click.echo(f"{counted(appending.count, 'record')} appended to {topic}.", err=True)
 
 
 def _now_ms() -> int:

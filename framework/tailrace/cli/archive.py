@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import any_log_option, json_option, opened_log, outside_of_log, piped
+from tailrace.cli.arguments import any_log_option, json_option, opened_log, outside_of_log, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.settings import Setting
@@ -52,12 +51,8 @@ def archive(*, folder: Path | str, uri: str, topics: tuple[str, ...], as_json: b
         report = archive_log(
             log, found, options, on_progress=lambda status: report_progress(*_progress(status))
         )
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode(report))
-            return
-        records, chunks = counted(report.records, "record"), counted(report.chunks, "chunk")
-        click.echo(f"archived {records} of {counted(report.topics, 'topic')} in {chunks}")
+    records, chunks = counted(report.records, "record"), counted(report.chunks, "chunk")
+    tell(report, [f"archived {records} of {counted(report.topics, 'topic')} in {chunks}"], as_json=as_json)
 
 
 def _check(app: str, log: Log) -> None:

@@ -6,13 +6,15 @@ import functools
 import os
 import select
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
+import msgspec
 
+from tailrace.cli.console import Part, say
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
@@ -281,6 +283,20 @@ def piped(path: str = STDOUT) -> Generator[None]:
     except OSError as error:
         where = "The output" if path == STDOUT else repr(path)
         raise click.ClickException(f"{where} cannot be written: {error.strerror}.") from None
+
+
+def tell(said: object, lines: Iterable[Part], *, as_json: bool) -> None:
+    """Write what a command has found to standard output: an object as JSON, or lines for people."""
+    tell_each([said], lines, as_json=as_json)
+
+
+def tell_each(found: Iterable[object], lines: Iterable[Part], *, as_json: bool) -> None:
+    """The same of several objects: each is a line of JSON."""
+    with piped():
+        for one in found if as_json else ():
+            click.echo(msgspec.json.encode(one))
+        for line in () if as_json else lines:
+            say(line)
 
 
 def check_is_read() -> None:

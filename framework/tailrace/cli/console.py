@@ -105,12 +105,10 @@ def say_hidden(place: TopicPartition, first: int, stop: int) -> None:
     )
 
 
-def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
-    """Write a table to standard output. Raises what ``say`` raises."""
+def styled_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[Part]:
+    """The lines of a table, its header in bold."""
     first, *lines = table(rows, header)
-    say((first, "bold"))
-    for line in lines:
-        say(line)
+    return [(first, "bold"), *lines]
 
 
 @contextmanager

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
+from tailrace.cli.arguments import (
+    any_log_option,
+    app_argument,
+    json_option,
+    name_of,
+    opened_log,
+    piped,
+    tell,
+    tell_each,
+)
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_hidden, show_table
+from tailrace.cli.console import say_hidden, styled_table
 from tailrace.core.counting import counted
 from tailrace.core.errors import TailraceError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
@@ -74,24 +82,21 @@ def list_(*, app: str, reasons: tuple[str, ...], everything: bool, as_json: bool
             for one in letters.dead_letters(log, name, say_hidden)
             if wanted(one) and (everything or one.id not in closed)
         ]
-    with piped():
-        if as_json:
-            for letter in found:
-                click.echo(msgspec.json.encode(_said(letter, closed)))
-            return
-        rows: list[tuple[object, ...]] = [
-            (
-                letter.id,
-                showing.instant(letter.record.timestamp_ms),
-                letter.reason,
-                _origin(letter),
-                _cut(letter.error),
-                *([_closed(letter, closed)] if everything else []),
-            )
-            for letter in found
-        ]
-        if rows:
-            show_table(rows, ("id", "time", "reason", "from", "error", *([""] if everything else [])))
+    rows = [
+        (
+            letter.id,
+            showing.instant(letter.record.timestamp_ms),
+            letter.reason,
+            _origin(letter),
+            _cut(letter.error),
+            *([_closed(letter, closed)] if everything else []),
+        )
+        for letter in found
+    ]
+    header = ("id", "time", "reason", "from", "error", *([""] if everything else []))
+    lines = styled_table(rows, header) if rows else ()
+    tell_each((_said(letter, closed) for letter in found), lines, as_json=as_json)
+    if not as_json:
         counts = Counter(letter.reason for letter in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
         what = counted(len(found), "dead letter" if everything else "open dead letter")
@@ -113,31 +118,24 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
         closed = closed_letters(log, name)
     if letter is None:
         raise _missing(name, [id_])
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode(_said(letter, closed)))
-            return
-        record = showing.as_dict(letter.partition, letter.record)
-        lines = {
-            "id": letter.id,
-            "reason": letter.reason,
-            "error": letter.error,
-            "from": _origin(letter),
-            "handler": letter.handler,
-            "timer": letter.timer,
-            "time": showing.instant(letter.record.timestamp_ms),
-            "key": letter.key or showing.cell(record, "key"),
-            "value": showing.cell(record, "value"),
-            "headers": showing.cell(record, "headers"),
-            "closed": _closed(letter, closed) or "no",
-        }
-        for what, said in lines.items():
-            if said:
-                click.echo(f"{what + ':':<10}{showing.printable(said)}")
-        if letter.traceback:
-            click.echo("")
-            for line in letter.traceback.rstrip().splitlines():
-                click.echo(showing.printable(line))
+    record = showing.as_dict(letter.partition, letter.record)
+    parts = {
+        "id": letter.id,
+        "reason": letter.reason,
+        "error": letter.error,
+        "from": _origin(letter),
+        "handler": letter.handler,
+        "timer": letter.timer,
+        "time": showing.instant(letter.record.timestamp_ms),
+        "key": letter.key or showing.cell(record, "key"),
+        "value": showing.cell(record, "value"),
+        "headers": showing.cell(record, "headers"),
+        "closed": _closed(letter, closed) or "no",
+    }
+    lines = [f"{what + ':':<10}{showing.printable(said)}" for what, said in parts.items() if said]
+    if letter.traceback:
+        lines += ["", *map(showing.printable, letter.traceback.rstrip().splitlines())]
+    tell(_said(letter, closed), lines, as_json=as_json)
 
 
 everything_option = click.option("--all", "everything", is_flag=True, help="All open dead letters.")
@@ -188,8 +186,8 @@ def _close(
         outcome = close_letters(log, name, how, wanted, now_ms=now_ms, dry_run=dry_run, on_hidden=say_hidden)
     if missing := sorted(set(ids) - seen):
         raise _missing(name, missing)
-    with piped():
-        _tell(outcome, how, dry_run=dry_run, as_json=as_json)
+    said = {**outcome._asdict(), "dry_run": dry_run}
+    tell(said, _lines(outcome, how, dry_run=dry_run), as_json=as_json)
 
 
 @contextmanager
@@ -204,10 +202,7 @@ def _opened(folder: Path | str, app: str) -> Generator[Log]:
             raise UnknownAppError(error.what, hint=error.hint) from None
 
 
-def _tell(outcome: Closed, how: How, *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
-        return
+def _lines(outcome: Closed, how: How, *, dry_run: bool) -> Iterator[str]:
     were = "would be" if dry_run else "were" if len(outcome.done) != 1 else "was"
     timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
     lines = [
@@ -219,7 +214,7 @@ def _tell(outcome: Closed, how: How, *, dry_run: bool, as_json: bool) -> None:
     ]
     for ids, said in lines:
         if ids or ids is outcome.done:
-            click.echo(f"{counted(len(ids), 'dead letter')} {said}")
+            yield f"{counted(len(ids), 'dead letter')} {said}"
 
 
 def _some(ids: list[str]) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell
 from tailrace.cli.commands import Command
-from tailrace.cli.console import progress, say
+from tailrace.cli.console import Part, progress
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -77,8 +78,7 @@ def explore(
             on_progress=lambda done, of: report_progress(f"schedule {done:,} of {of:,}", done, of),
             **options,
         )
-    with piped():
-        _say_json(report, feed) if as_json else _say(report, feed, records)
+    tell(_said(report, feed), _lines(report, feed, records), as_json=as_json)
     return DEPENDENT if report.errors else 0
 
 
@@ -91,27 +91,26 @@ def _topic(plan: Plan, name: str) -> Topic[Any, Any]:
     return plan.topics[name]
 
 
-def _say(report: ExploreReport, feed: Feed, records: int) -> None:
+def _lines(report: ExploreReport, feed: Feed, records: int) -> Iterator[Part]:
     first, *rest = map(printable, report.lines())
-    say((first, "green" if report.equal else "red" if report.errors else ""))
-    for one in rest:
-        click.echo(one)
+    yield first, "green" if report.equal else "red" if report.errors else ""
+    yield from rest
     if feed.count == records:
-        click.echo(f"note: only the first {records:,} records were taken; --records takes more")
+        yield f"note: only the first {records:,} records were taken; --records takes more"
     if feed.from_the_future:
-        click.echo(
+        yield (
             f"note: {counted(feed.from_the_future, 'record')} left out: their event times are too far ahead of the "
             "clock (ahead_of_clock)"
         )
     if feed.redriven:
-        click.echo(
+        yield (
             f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their "
             "originals are included"
         )
 
 
-def _say_json(report: ExploreReport, feed: Feed) -> None:
-    said = {
+def _said(report: ExploreReport, feed: Feed) -> dict[str, object]:
+    return {
         **msgspec.to_builtins(report),
         "redriven": feed.redriven,
         "from_the_future": feed.from_the_future,
@@ -120,7 +119,6 @@ def _say_json(report: ExploreReport, feed: Feed) -> None:
         "errors": [_as_dict(one) for one in report.errors],
         "declared": [_as_dict(one) for one in report.declared],
     }
-    click.echo(msgspec.json.encode(said))
 
 
 def _as_dict(one: Dependence) -> dict[str, object]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-import msgspec
 
 from tailrace.cli.arguments import (
     any_environment_option,
@@ -18,7 +17,7 @@ from tailrace.cli.arguments import (
     opened_log,
     outside_of_log,
     packed,
-    piped,
+    tell,
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.settings import Setting, is_typed
@@ -128,8 +127,7 @@ def export(
             report = lab.export_points(plan, log, destination, state, points)
         else:
             report = lab.export_state(plan, log, destination, state)
-    with piped():
-        click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
+    tell(report, _lines(report), as_json=as_json)
     if report.skipped:
         raise SetAsideError(f"{counted(report.skipped, 'record')} cannot be decoded and are left out")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.append import Appending, notice
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, topic_of_app
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell, topic_of_app
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.rows import Row, record_of, typed
 from tailrace.core.counting import counted
@@ -113,8 +113,7 @@ def import_(
         try:
             appending.append(table, "row", importing.rows())
         finally:
-            with piped():
-                _report(target.name, appending, hand_over, as_json=as_json)
+            _report(target.name, appending, hand_over, as_json=as_json)
 
 
 def _check_empty(log: StoredLog, topic: str) -> None:
@@ -206,9 +205,8 @@ def _report(topic: str, appending: Appending, hand_over: HandOver, *, as_json: b
     begins: dict[str, dict[int, int]] = {}
     for place, offset in sorted(hand_over.positions.items()):
         begins.setdefault(place.topic, {})[place.partition] = offset
+    tell({"topic": topic, "appended": appending.count, "begins": begins}, (), as_json=as_json)
     if as_json:
-        said = {"topic": topic, "appended": appending.count, "begins": begins}
-        click.echo(msgspec.json.encode(said))
         return
     click.echo(f"{counted(appending.count, 'row')} appended to {topic}.", err=True)
     for name, offsets in begins.items():

@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec import UNSET
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant, printable
 from tailrace.processes.app_loading import find_app
@@ -53,13 +53,9 @@ def get(
     question = questions.question(
         actor, key if percent_encoded else quote(key, errors="surrogateescape"), name, arguments
     )
-    with opened_log(folder) as log, piped():
+    with opened_log(folder) as log:
         answer = answer_from_log(questions.plan, log, question)
-        if as_json:
-            click.echo(msgspec.json.encode(answer))
-            return
-        for line in _lines(answer):
-            click.echo(line)
+    tell(answer, _lines(answer), as_json=as_json)
 
 
 def _lines(answer: Answer) -> list[str]:

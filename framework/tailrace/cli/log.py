@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.append import append
@@ -24,11 +23,13 @@ from tailrace.cli.arguments import (
     output_option,
     partitions_option,
     piped,
+    tell,
+    tell_each,
     topic_of_app,
     written,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_hidden, show_table
+from tailrace.cli.console import say_hidden, styled_table
 from tailrace.cli.value_types import DurationType, TopicPosition, TopicPositionType
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
@@ -105,22 +106,18 @@ def create(
 @any_log_option
 def list_(*, as_json: bool, folder: Path | str) -> None:
     """List the topics, with their partitions and offsets."""
-    with opened_log(folder) as log, piped():
+    with opened_log(folder) as log:
         found = [_described(log, name, settings) for name, settings in sorted(log.topics().items())]
-        if as_json:
-            for one in found:
-                click.echo(msgspec.json.encode(one))
-        else:
-            rows = [
-                (
-                    one["topic"],
-                    one["partitions"],
-                    one["offsets"],
-                    showing.kept(one["compacted"], one["retention_ms"], one["retention_bytes"]),
-                )
-                for one in found
-            ]
-            show_table(rows, ("topic", "partitions", "offsets", "kept"))
+    rows = [
+        (
+            one["topic"],
+            one["partitions"],
+            one["offsets"],
+            showing.kept(one["compacted"], one["retention_ms"], one["retention_bytes"]),
+        )
+        for one in found
+    ]
+    tell_each(found, styled_table(rows, ("topic", "partitions", "offsets", "kept")), as_json=as_json)
 
 
 @log.command(short_help="Show the last records, and new ones as they arrive.")
@@ -224,12 +221,9 @@ def copy(*, target: Path, as_json: bool, folder: Path) -> None:
     with closing(FolderLog(folder, create=False)) as log:
         log.verify()
         done = log.copy_to(target)
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode({"folder": str(target), **asdict(done)}))
-            return
-        topics, size = counted(done.topics, "topic"), counted(done.bytes, "byte")
-        click.echo(f"Copied to {target}: {topics}, as of commit {done.commits:,}, {size}.")
+    topics, size = counted(done.topics, "topic"), counted(done.bytes, "byte")
+    line = f"Copied to {target}: {topics}, as of commit {done.commits:,}, {size}."
+    tell({"folder": str(target), **asdict(done)}, [line], as_json=as_json)
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:

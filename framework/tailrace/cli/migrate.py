@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import LogType, json_option, opened_log, piped, plans_of
+from tailrace.cli.arguments import LogType, json_option, opened_log, plans_of, tell
 from tailrace.cli.commands import Command
-from tailrace.cli.console import progress, show_table
+from tailrace.cli.console import Part, progress, styled_table
 from tailrace.core.counting import counted
 from tailrace.history.moving.copying import Copied, CopyStatus
 from tailrace.history.moving.moving import Moved, give_up_move, move_apps
@@ -59,41 +58,32 @@ def migrate(
     with opened_log(source) as old, opened_log(target, create=not cancel) as new:
         if cancel:
             give_up_move(plans, old, new)
-            done = None
-        else:
-            with progress() as report_progress:
-                done = move_apps(plans, old, new, lambda status: report_progress(*_progress(status)))
-    names = [plan.app for plan in plans]
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode(_as_json(done, names)))
-        elif done is None:
-            click.echo(f"given up: {' and '.join(names)} may run on {source} again")
-        else:
-            _show(done, str(target))
+            names = [plan.app for plan in plans]
+            line = f"given up: {' and '.join(names)} may run on {source} again"
+            tell({"apps": names, "done": False, "given_up": True}, [line], as_json=as_json)
+            return
+        with progress() as report_progress:
+            done = move_apps(plans, old, new, lambda status: report_progress(*_progress(status)))
+    topics = [one._asdict() for one in done.topics]
+    said = {"apps": done.apps, "done": True, "topics": topics, "rows": done.rows}
+    tell(said, _lines(done, str(target)), as_json=as_json)
 
 
-def show_copied(topics: Iterable[Copied]) -> None:
+def lines_of_copied(topics: Iterable[Copied]) -> list[Part]:
     """A table of topics."""
     rows = [(one.topic, one.partitions, f"{one.records:,}") for one in topics]
-    show_table(rows, ("topic", "partitions", "copied"))
+    return styled_table(rows, ("topic", "partitions", "copied"))
 
 
-def _as_json(done: Moved | None, names: list[str]) -> dict[str, object]:
-    if done is None:
-        return {"apps": names, "done": False, "given_up": True}
-    topics = [one._asdict() for one in done.topics]
-    return {"apps": done.apps, "done": True, "topics": topics, "rows": done.rows}
-
-
-def _show(done: Moved, target: str) -> None:
+def _lines(done: Moved, target: str) -> list[Part]:
     names, is_one = " and ".join(done.apps), len(done.apps) == 1
     if not done.topics:
-        click.echo(f"{names} {'was' if is_one else 'were'} moved to {target} before")
-        return
-    show_copied(done.topics)
-    click.echo(f"the same on both logs: the ends of all topics, and {counted(done.rows, 'row')} of state")
-    click.echo(f"moved {names}: run {'it' if is_one else 'them'} with --log {target}")
+        return [f"{names} {'was' if is_one else 'were'} moved to {target} before"]
+    return [
+        *lines_of_copied(done.topics),
+        f"the same on both logs: the ends of all topics, and {counted(done.rows, 'row')} of state",
+        f"moved {names}: run {'it' if is_one else 'them'} with --log {target}",
+    ]
 
 
 def _progress(status: CopyStatus) -> tuple[str, int, int]:

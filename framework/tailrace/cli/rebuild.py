@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, keys_option, outside_of_log, piped
+from tailrace.cli.arguments import app_argument, json_option, keys_option, outside_of_log, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.limits import GivenLimits, limit_options
@@ -90,8 +89,7 @@ def rebuild(
     request = Request(app=app, source=source, to=to, until=until, **of_request)
     if only_plan:
         planned = plan_rebuild(request)
-        with piped():
-            click.echo(msgspec.json.encode(planned) if as_json else "\n".join(planned.lines()))
+        tell(planned, planned.lines(), as_json=as_json)
         return
     with progress() as report_progress, opened_engine(where) as engine:
 
@@ -100,8 +98,7 @@ def rebuild(
             report_progress(said, units.records, units.of)
 
         report = run_rebuild(request, engine, on_progress=on_progress, restart=restart)
-    with piped():
-        click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
+    tell(report, report.lines(), as_json=as_json)
 
 
 def _check_places(source: Source, to: Destination) -> None:

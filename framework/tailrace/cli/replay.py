@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import click
-import msgspec
 
 from tailrace.cli.arguments import (
     any_environment_option,
@@ -19,10 +18,11 @@ from tailrace.cli.arguments import (
     partitions_option,
     piped,
     state_option,
+    tell,
     workers_option,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.console import progress, say
+from tailrace.cli.console import Part, progress
 from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
@@ -103,18 +103,18 @@ def replay(
     )
     job = ReplayJob(app, folder, options, state)
     differs = False
-    try:
-        with piped():
+    with piped():
+        try:
             report = _run(job, workers)
-            differs = report.differences.count > 0
-            for text, one in named.items():
-                if report.met.isdisjoint(one.keys):
-                    report.note(f"the replay found nothing for the key {text!r}")
-            if options.limits.any and not report.limit_reached:
-                report.note("no limit was reached: history was replayed to the last commit")
-            _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
-    except DebuggerLeft:
-        return 0
+        except DebuggerLeft:
+            return 0
+        differs = report.differences.count > 0
+        for text, one in named.items():
+            if report.met.isdisjoint(one.keys):
+                report.note(f"the replay found nothing for the key {text!r}")
+        if options.limits.any and not report.limit_reached:
+            report.note("no limit was reached: history was replayed to the last commit")
+        tell(_said(plan, report), _lines(plan, report, compared=compare), as_json=as_json)
     return DIFFERENT if differs else 0
 
 
@@ -168,9 +168,9 @@ def _progress(status: ReplayStatus, seconds: float) -> tuple[str, int, int]:
     return said, status.commit, status.commits
 
 
-def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
+def _lines(plan: Plan, report: ReplayReport, *, compared: bool) -> Iterator[Part]:
     rate = report.records / report.seconds if report.seconds else 0
-    click.echo(
+    yield (
         f"replayed {plan.app}: {counted(report.partitions, 'partition')}, "
         f"{counted(report.commits, 'commit')}, "
         f"{counted(report.records, 'record')}, {counted(report.timers, 'timer')}, "
@@ -178,27 +178,23 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
     if report.for_others:
-        click.echo(f"{counted(report.for_others, 'record')} redriven for other apps, skipped")
-    for note in report.notes:
-        click.echo(f"note: {note}")
+        yield f"{counted(report.for_others, 'record')} redriven for other apps, skipped"
+    yield from (f"note: {note}" for note in report.notes)
     if not compared:
         return
-    click.echo(
-        f"compared with {', '.join(report.compared) or 'nothing'}: {counted(report.rows, 'row')} of state"
-    )
+    yield f"compared with {', '.join(report.compared) or 'nothing'}: {counted(report.rows, 'row')} of state"
     found = report.differences
     if not found.count:
-        say(("differences: none", "green"))
+        yield "differences: none", "green"
         return
-    say((f"differences: {found.count:,}{_outputs_too(found)}", "red"))
+    yield f"differences: {found.count:,}{_outputs_too(found)}", "red"
     for one in found.shown:
-        say((printable(one.where), "bold"))
-        for line in one.lines():
-            click.echo(f"    {printable(line)}")
+        yield printable(one.where), "bold"
+        yield from (f"    {printable(line)}" for line in one.lines())
         if one.detail:
-            click.echo(f"    {one.detail}")
+            yield f"    {one.detail}"
     if found.count > len(found.shown):
-        click.echo(f"and {found.count - len(found.shown):,} more")
+        yield f"and {found.count - len(found.shown):,} more"
 
 
 def _outputs_too(found: Differences) -> str:
@@ -211,8 +207,8 @@ def _outputs_too(found: Differences) -> str:
     )
 
 
-def _say_json(plan: Plan, report: ReplayReport) -> None:
-    counts = (
+def _said(plan: Plan, report: ReplayReport) -> dict[str, object]:
+    counts = [
         "partitions",
         "commits",
         "records",
@@ -222,8 +218,8 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
         "rows",
         "compared",
         "notes",
-    )
-    said = {
+    ]
+    return {
         "app": plan.app,
         **{name: getattr(report, name) for name in counts},
         "seconds": round(report.seconds, 3),
@@ -244,4 +240,3 @@ def _say_json(plan: Plan, report: ReplayReport) -> None:
             for one in report.differences.shown
         ],
     }
-    click.echo(msgspec.json.encode(said))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from tailrace.cli.arguments import (
     LogType,
@@ -15,16 +13,15 @@ from tailrace.cli.arguments import (
     json_option,
     opened_log,
     outside_of_log,
-    piped,
     snapshots_option,
+    tell,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.migrate import show_copied
+from tailrace.cli.migrate import lines_of_copied
 from tailrace.core.counting import counted
-from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import reshape as reshape_app
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import STATE, Manifest
+from tailrace.state.snapshots import STATE
 
 
 @click.command(cls=Command, short_help="Give an app another number of partitions, on another log.")
@@ -47,7 +44,7 @@ from tailrace.state.snapshots import STATE, Manifest
 @json_option
 def reshape(
     *, app: str, partitions: int | None, target: Path | str, folder: Path | str, uri: str, as_json: bool
-) -> int:
+) -> None:
     """Let APP continue on another log with another number of partitions.
 
     Stop the app and its producers first. State, timers, pending messages and inputs go to the partitions of
@@ -58,28 +55,16 @@ def reshape(
     partitions = partitions or plan.partitions
     with opened_log(folder) as old, opened_log(target, create=True) as new:
         made, copied = reshape_app(plan, old, new, uri, partitions)
-        _say(made, copied, partitions, target, as_json=as_json)
-    return 0
-
-
-def _say(
-    made: Manifest, copied: Sequence[Copied], partitions: int, target: Path | str, *, as_json: bool
-) -> None:
     count = sum(file.rows for task in made.tasks for file in task.files if file.table == STATE)
-    with piped():
-        if as_json:
-            topics = [one._asdict() for one in copied]
-            said = {
-                "app": made.app,
-                "partitions": partitions,
-                "topics": topics,
-                "rows": count,
-                "snapshot": made.id,
-            }
-            click.echo(msgspec.json.encode(said))
-            return
-        show_copied(copied)
-        click.echo(
-            f"{made.app} begins on {target} with {counted(count, 'row')} of state in {counted(partitions, 'partition')}: give it "
-            f"partitions={partitions}, and run it with --log {target}"
-        )
+    said = {
+        "app": made.app,
+        "partitions": partitions,
+        "topics": [one._asdict() for one in copied],
+        "rows": count,
+        "snapshot": made.id,
+    }
+    line = (
+        f"{made.app} begins on {target} with {counted(count, 'row')} of state in {counted(partitions, 'partition')}: give it "
+        f"partitions={partitions}, and run it with --log {target}"
+    )
+    tell(said, [*lines_of_copied(copied), line], as_json=as_json)

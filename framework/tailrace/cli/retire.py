@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, tell
 from tailrace.cli.commands import Command
-from tailrace.cli.console import show_table
+from tailrace.cli.console import Part, styled_table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.history.retirement import Retirement
@@ -29,23 +28,17 @@ def retire(*, app: str, as_json: bool, folder: Path | str) -> None:
     name = name_of(app)
     with opened_log(folder) as log:
         done = retire_app(log, name)
-    with piped():
-        if as_json:
-            said = {**done._asdict(), "topics": [one._asdict() for one in done.topics]}
-            click.echo(msgspec.json.encode(said))
-            return
-        _show(done)
+    said = {**done._asdict(), "topics": [one._asdict() for one in done.topics]}
+    tell(said, _lines(done), as_json=as_json)
 
 
-def _show(done: Retirement) -> None:
+def _lines(done: Retirement) -> list[Part]:
     if not done.publishers:
-        click.echo(
-            f"{done.app!r} holds no reader back: it was retired before, or its inputs were idle when it "
-            "stopped."
-        )
-        return
-    click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")
-    rows: list[tuple[object, ...]] = [
+        return [
+            f"{done.app!r} holds no reader back: it was retired before, or its inputs were idle when it stopped."
+        ]
+    rows = [
         (one.topic, one.publishers, instant(one.lowest_ms), instant(one.highest_ms)) for one in done.topics
     ]
-    show_table(rows, ("topic", "publishers", "lowest watermark", "highest watermark"))
+    header = ("topic", "publishers", "lowest watermark", "highest watermark")
+    return [f"retired {done.app!r}: {counted(len(done.publishers), 'task')}", *styled_table(rows, header)]

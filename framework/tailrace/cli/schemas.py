@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, output_option, piped, plans_of, written
+from tailrace.cli.arguments import app_argument, json_option, output_option, plans_of, tell, written
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.console import say
 from tailrace.core.counting import counted
@@ -57,11 +57,8 @@ def lock(*, apps: tuple[str, ...], path: Path, as_json: bool) -> None:
     before = {name: one.plain for name, one in read_lock(path).items()} if path.exists() else {}
     write_lock(path, before | {name: plain_of(one) for name, one in shapes.items()})
     topics = sum(len(one.topics) for one in shapes.values())
-    with piped():
-        if as_json:
-            say(msgspec.json.encode({"lock": str(path), "apps": sorted(shapes), "topics": topics}).decode())
-        else:
-            say(f"{path}: {counted(len(shapes), 'app')}, {counted(topics, 'topic')}")
+    line = f"{path}: {counted(len(shapes), 'app')}, {counted(topics, 'topic')}"
+    tell({"lock": str(path), "apps": sorted(shapes), "topics": topics}, [line], as_json=as_json)
 
 
 @schemas.command(cls=Command, short_help="Compare the types with the lock.")
@@ -93,11 +90,10 @@ def check(*, apps: tuple[str, ...], path: Path, mode: Mode, as_json: bool) -> in
         result.breaks += breaks(plan.app, locked[plan.app].shape, declared, mode)
         if plain_of(declared) != locked[plan.app].plain:
             result.changed.append(plan.app)
-    with piped():
-        if as_json:
-            say(msgspec.json.encode(result).decode())
-        else:
-            _show(result, path)
+    tell(result, _lines(result), as_json=as_json)
+    if result.changed and not result.breaks and not as_json:
+        changed = ", ".join(result.changed)
+        say(f"Types of {changed} have changed: write {path} again, and commit it.", err=True)
     return 1 if result.breaks else 0
 
 
@@ -119,14 +115,8 @@ def export(*, app: str, format_: str, output: str) -> None:
         file.write(formatted(document))
 
 
-def _show(result: Checked, path: Path) -> None:
-    for one in result.breaks:
-        say(f"{one.app}: {one}")
-    if result.breaks:
-        say(f"{counted(len(result.breaks), 'incompatible change')} ({result.mode})")
-    else:
-        say(f"{', '.join(result.apps)}: compatible ({result.mode})")
-    if result.changed and not result.breaks:
-        say(
-            f"Types of {', '.join(result.changed)} have changed: write {path} again, and commit it.", err=True
-        )
+def _lines(result: Checked) -> list[str]:
+    if not result.breaks:
+        return [f"{', '.join(result.apps)}: compatible ({result.mode})"]
+    broken = [f"{one.app}: {one}" for one in result.breaks]
+    return [*broken, f"{counted(len(broken), 'incompatible change')} ({result.mode})"]

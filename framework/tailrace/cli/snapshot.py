@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from tailrace.cli.arguments import (
     name_option,
     opened_log,
     outside_of_log,
-    piped,
     snapshots_option,
+    tell,
+    tell_each,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import progress, show_table
+from tailrace.cli.console import progress, styled_table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
@@ -71,14 +73,11 @@ def create(
             on_progress=lambda status: report_progress(*_progress(status)),
         )
     snapshots.sweep()
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode(_as_dict(made)))
-            return
-        click.echo(
-            f"snapshot {made.id}: {counted(_count(made), 'row')}, {_in_words(_size(made))}, {made.kind}, "
-            f"in {time.perf_counter() - begun_s:.1f} s"
-        )
+    line = (
+        f"snapshot {made.id}: {counted(_count(made), 'row')}, {_in_words(_size(made))}, {made.kind}, "
+        f"in {time.perf_counter() - begun_s:.1f} s"
+    )
+    tell(_as_dict(made), [line], as_json=as_json)
 
 
 @snapshot.command("list", short_help="List the snapshots of an app.")
@@ -94,25 +93,20 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
         meant = did_you_mean(name, snapshots.other_apps)
         said = f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}. {meant}"
         click.echo(said.rstrip(), err=True)
-    with piped():
-        if as_json:
-            for each in found:
-                click.echo(msgspec.json.encode(_as_dict(each)))
-            return
-        lines: list[tuple[object, ...]] = [
-            (
-                each.id,
-                each.name or ("automatic" if each.automatic else "-"),
-                instant(each.created_ms),
-                each.source,
-                each.kind,
-                _count(each),
-                _in_words(_size(each)),
-            )
-            for each in found
-        ]
-        if lines:
-            show_table(lines, ("id", "name", "created", "from", "kind", "rows", "size"))
+    rows = [
+        (
+            each.id,
+            each.name or ("automatic" if each.automatic else "-"),
+            instant(each.created_ms),
+            each.source,
+            each.kind,
+            _count(each),
+            _in_words(_size(each)),
+        )
+        for each in found
+    ]
+    lines = styled_table(rows, ("id", "name", "created", "from", "kind", "rows", "size")) if rows else ()
+    tell_each(map(_as_dict, found), lines, as_json=as_json)
 
 
 @snapshot.command(short_help="Show offsets and watermarks of a snapshot.")
@@ -123,15 +117,8 @@ def list_(*, app: str, uri: str, as_json: bool) -> None:
 def show(*, app: str, which: str, uri: str, as_json: bool) -> None:
     """Show the position of a snapshot: per partition its offsets, watermark, counts and files."""
     found = Snapshots(uri, name_of(app)).open(which)
-    manifest = found.manifest
-    with piped():
-        if as_json:
-            click.echo(
-                msgspec.json.encode({**_as_dict(manifest), "tasks": [*map(_task_as_dict, manifest.tasks)]})
-            )
-            return
-        for line in _shown(found):
-            click.echo(line)
+    said = {**_as_dict(found.manifest), "tasks": [*map(_task_as_dict, found.manifest.tasks)]}
+    tell(said, _shown(found), as_json=as_json)
 
 
 @snapshot.command(short_help="Check every file against the manifest.")
@@ -144,21 +131,11 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
     found = Snapshots(uri, name_of(app)).open(which)
     problems = found.verify()
     files = sum(len(task.files) for one in found.chain for task in one.tasks)
-    with piped():
-        if as_json:
-            said = {
-                "snapshot": found.manifest.id,
-                "files": files,
-                "problems": [
-                    {"snapshot": each.snapshot, "file": each.file, "what": each.what} for each in problems
-                ],
-            }
-            click.echo(msgspec.json.encode(said))
-        elif not problems:
-            click.echo(f"snapshot {found.manifest.id}: {counted(files, 'file')}, all intact")
-        else:
-            for each in problems:
-                click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
+    for each in () if as_json else problems:
+        click.echo(f"{each.snapshot} {each.file}: {each.what}", err=True)
+    said = {"snapshot": found.manifest.id, "files": files, "problems": problems}
+    intact = [f"snapshot {found.manifest.id}: {counted(files, 'file')}, all intact"]
+    tell(said, [] if problems else intact, as_json=as_json)
     return _DIFFERENT if problems else 0
 
 
@@ -181,14 +158,8 @@ def delete(
         gone += snapshots.delete(snapshots.id_of(each), dependants=dependants)
     if keep is not None:
         gone += snapshots.keep(keep)
-    with piped():
-        if as_json:
-            click.echo(msgspec.json.encode({"deleted": gone}))
-            return
-        for each in gone:
-            click.echo(f"deleted {each}")
-        if not gone:
-            click.echo("nothing to delete")
+    lines = [f"deleted {each}" for each in gone] or ["nothing to delete"]
+    tell({"deleted": gone}, lines, as_json=as_json)
 
 
 @snapshot.command(short_help="Migrate the state to the form of the present code.")
@@ -219,37 +190,34 @@ def migrate(
     else:
         with opened_log(folder) as log:
             found = migrating_from_log(plan, log, snapshots)
-    migrations = found.migrations
     made = None
     if check:
         found.check()
-    elif migrations:
+    elif found.migrations:
         made = found.publish(name)
-    with piped():
-        if as_json:
-            actors = [
-                {"actor": one, "migrations": some, "keys": found.keys[one], "changed": found.changed[one]}
-                for one, some in migrations.items()
-            ]
-            said = {"app": plan.app, "snapshot": made.id if made else None, "actors": actors}
-            click.echo(msgspec.json.encode({**said, "failed": found.failed, "failures": found.failures}))
-            return int(bool(found.failed))
-        for one, some in migrations.items():
-            click.echo(f"{one}: {counted(found.keys[one], 'key')}, {found.changed[one]:,} changed")
-            for each in some:
-                click.echo(f"  {each}")
-        if found.failed:
-            click.echo(found.said_of_failures)
-        if made:
-            click.echo(
-                f"migrated to snapshot {made.id}: start {plan.app} with --from-snapshot '{uri}#{made.id}' --replace-state"
-            )
-        elif not migrations:
-            click.echo("nothing to migrate")
+    actors = [
+        {"actor": one, "migrations": some, "keys": found.keys[one], "changed": found.changed[one]}
+        for one, some in found.migrations.items()
+    ]
+    said = {"app": plan.app, "snapshot": made.id if made else None, "actors": actors}
+    lines = _migrated(found, made, f"start {plan.app} with --from-snapshot '{uri}#")
+    tell({**said, "failed": found.failed, "failures": found.failures}, lines, as_json=as_json)
     return int(bool(found.failed))
 
 
 # --- the output
+
+
+def _migrated(found: Migrating, made: Manifest | None, start: str) -> Iterator[str]:
+    for one, some in found.migrations.items():
+        yield f"{one}: {counted(found.keys[one], 'key')}, {found.changed[one]:,} changed"
+        yield from (f"  {each}" for each in some)
+    if found.failed:
+        yield found.said_of_failures
+    if made:
+        yield f"migrated to snapshot {made.id}: {start}{made.id}' --replace-state"
+    elif not found.migrations:
+        yield "nothing to migrate"
 
 
 def _shown(found: Snapshot) -> list[str]:

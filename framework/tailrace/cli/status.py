@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import table, wrapped
 from tailrace.cli.showing import instant
@@ -45,14 +44,10 @@ def status(*, app: str, as_json: bool, with_stored: bool, folder: Path | str) ->
     each actor, and what is open in it: windows, cases, events that a join keeps.
     """
     plan = find_app(app).plan()
-    with opened_log(folder, options=_KAFKA) as log, piped():
+    with opened_log(folder, options=_KAFKA) as log:
         now_ms = time.time_ns() // 1_000_000
         report = inspect_app(plan, log, now_ms, partial(owner_of, log), with_stored=with_stored)
-        if as_json:
-            click.echo(msgspec.json.encode(report))
-            return
-        for line in _lines(report):
-            click.echo(line)
+    tell(report, _lines(report), as_json=as_json)
 
 
 # --- for people

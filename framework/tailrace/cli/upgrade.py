@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from tailrace.cli.arguments import any_log_option, json_option, outside_of_log, piped, snapshots_option
+from tailrace.cli.arguments import any_log_option, json_option, outside_of_log, snapshots_option, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.rebuild_options import engine_options
@@ -59,18 +58,18 @@ def upgrade(
                 click.echo(said, err=True)
 
         upgrading = Upgrading(wanted, stack, say)
+        found: object
         if only_plan:
-            planned = upgrading.plan()
-            said, lines = msgspec.json.encode(planned), planned.lines()
+            found = planned = upgrading.plan()
+            lines = planned.lines()
         elif cancel:
             given_up = upgrading.cancel()
-            said = msgspec.json.encode({"app": upgrading.app, "given_up": given_up})
+            found = {"app": upgrading.app, "given_up": given_up}
             lines = ["given up: the old version may run" if given_up else "there is nothing to give up"]
         else:
-            report = upgrading.run()
-            said, lines = msgspec.json.encode(report), [*_lines(report)]
-    with piped():
-        click.echo(said if as_json else "\n".join(lines))
+            found = report = upgrading.run()
+            lines = _lines(report)
+    tell(found, lines, as_json=as_json)
 
 
 def _lines(report: UpgradeReport) -> list[str]:
