@@ -8,7 +8,7 @@ holds and prints as it is written, so that a failing example of a property test 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from tailrace.core.declare.topic import Topic
@@ -39,17 +39,21 @@ END: Final = Fault("END")
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class _AsWritten:
+    def __repr__(self) -> str:
+        given = [getattr(self, one.name) for one in fields(self)]
+        return f"{type(self).__name__}({', '.join(repr(one) for one in given if one is not None)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Clock(_AsWritten):
     """Set the clock to ``to_ms`` (milliseconds). It may jump back; handlers never see it go back."""
 
     to_ms: int
 
-    def __repr__(self) -> str:
-        return f"Clock({self.to_ms})"
 
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
+@dataclass(frozen=True, slots=True, repr=False)
+class Watermark(_AsWritten):
     """Raise the watermark to ``to_ms``, as if producers had published it.
 
     It rises for ``topic``, or by default for every input from outside.
@@ -58,32 +62,21 @@ class Watermark:
     to_ms: int
     topic: Topic[Any, Any] | None = None
 
-    def __repr__(self) -> str:
-        return (
-            f"Watermark({self.to_ms})" if self.topic is None else f"Watermark({self.to_ms}, {self.topic!r})"
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class Idle:
+@dataclass(frozen=True, slots=True, repr=False)
+class Idle(_AsWritten):
     """Make a topic idle: it holds no watermark back any more, in every task that has nothing unread of it."""
 
     topic: Topic[Any, Any]
 
-    def __repr__(self) -> str:
-        return f"Idle({self.topic!r})"
 
-
-@dataclass(frozen=True, slots=True)
-class At:
+@dataclass(frozen=True, slots=True, repr=False)
+class At(_AsWritten):
     """An event whose record has ``timestamp_ms``. Events given as (topic, event) have the clock's time."""
 
     timestamp_ms: int
     topic: Topic[Any, Any]
     event: Any
-
-    def __repr__(self) -> str:
-        return f"At({self.timestamp_ms}, {self.topic!r}, {self.event!r})"
 
 
 Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Fault

@@ -249,7 +249,7 @@ class Service:
         """Bring the clock's reading to every task, so that the next handlers see the time."""
         for one in self.partitions:
             one.task.clock(self._clock())
-            _drain(one.task)
+            drain(one.task)
 
     def _poll(self, number: int, most: int) -> bool:
         """Let a partition take a slice of at most ``most`` records. Returns whether it had anything to do."""
@@ -278,12 +278,12 @@ class Service:
 
     def _apply(self, partition: int, signal: _Signal) -> None:
         task = self.task(partition)
-        _drain(task)
+        drain(task)
         if signal.watermark == "idle":
             task.idle(signal.input)
         else:
             task.upstream(signal.input, signal.watermark)
-        _drain(task)
+        drain(task)
         self._signals[partition].append(signal)
 
     def _committed(self, partition: int, batch: CommitBatch) -> None:
@@ -312,6 +312,7 @@ def _records_of(task: Task) -> int:
     return task.totals.records + task.totals.refused + task.totals.for_others
 
 
-def _drain(task: Task) -> None:
+def drain(task: Task) -> None:
+    """Fire all timers that are due."""
     while not task.drain():
         pass

@@ -15,6 +15,8 @@ A record that the app wrote itself is followed back to its writer, to the place 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 from tailrace.testing.exploring.provenance import origin_of_state
 from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Trace, TraceStep, TrackId, numbered
@@ -26,8 +28,8 @@ class Divergences:
     def __init__(self, traces: tuple[Trace, Trace]) -> None:
         self.traces = traces
         self.visited: dict[TrackId, Divergence | None] = {}
-        self._writers: list[dict[Id, list[TrackId]]] = [_writers(trace) for trace in traces]
-        self._of_cause: list[dict[Id, list[TrackId]]] = [_of_cause(trace) for trace in traces]
+        self._writers = [_places(one, lambda step: (sent[:3] for sent in step.outputs)) for one in traces]
+        self._of_cause = [_places(one, lambda step: (step.cause,)) for one in traces]
 
     def of(self, place: TrackId) -> Divergence | None:
         """The divergence that caused the difference of this key; None if its tracks agree."""
@@ -197,18 +199,10 @@ def _until(steps: Numbered, step_id: Id) -> Numbered:
     return next((steps[:at] for at, (found, _) in enumerate(steps) if found == step_id), steps)
 
 
-def _writers(trace: Trace) -> dict[Id, list[TrackId]]:
+def _places(trace: Trace, ids: Callable[[TraceStep], Iterable[Id]]) -> dict[Id, list[TrackId]]:
+    """By id, the places with a step that has it."""
     found: dict[Id, list[TrackId]] = {}
     for place, track in trace.tracks.items():
-        for step in track:
-            for topic, key, value, _, _ in step.outputs:
-                found.setdefault((topic, key, value), []).append(place)
-    return found
-
-
-def _of_cause(trace: Trace) -> dict[Id, list[TrackId]]:
-    found: dict[Id, list[TrackId]] = {}
-    for place, track in trace.tracks.items():
-        for step in track:
-            found.setdefault(step.cause, []).append(place)
+        for one in chain.from_iterable(map(ids, track)):
+            found.setdefault(one, []).append(place)
     return found

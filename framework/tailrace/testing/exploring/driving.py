@@ -33,6 +33,7 @@ from tailrace.testing.exploring.schedules import NEVER, Schedule
 from tailrace.testing.exploring.tracks import Tracer
 from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog
+from tailrace.testing.service import drain
 
 LINEAGE = b"explore"
 END_OF_CLOCK_MS = 86_400_000
@@ -301,7 +302,7 @@ class Run:
                     if self._schedule.is_reference and turn:
                         noted.append(one.task.watermarks.of_operator[actor])
                 rose = rose or (to_ms is not None and turn + 1 < len(noted))
-                _drain(one.task)
+                drain(one.task)
         self._settle()
         return rose
 
@@ -316,13 +317,8 @@ class Run:
 
 
 def _bring_idle(task: Task, one: InputPlan) -> None:
-    _drain(task)
+    drain(task)
     task.idle(one.index)
-
-
-def _drain(task: Task) -> None:
-    while not task.drain():
-        pass
 
 
 def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:

@@ -115,15 +115,10 @@ class Explaining:
         late = ""
         if was_late is not None and was_late.moment.is_late:
             late = f" (late there: the watermark was {instant(was_late.moment.watermark)})"
-        if first.is_timer:
-            takes = "fired" if first.handler else "took effect"
-            handled = "" if second.is_timer else " was handled"
-            return (
-                f"in {here} {self._event(first)} {takes} before {self._event(second)}{handled}{late}; "
-                f"in {there} {self._came_first(second)}"
-            )
+        takes = "was handled" if not first.is_timer else "fired" if first.handler else "took effect"
+        handled = " was handled" if first.is_timer and not second.is_timer else ""
         return (
-            f"in {here} {self._event(first)} was handled before {self._event(second)}{late}; "
+            f"in {here} {self._event(first)} {takes} before {self._event(second)}{handled}{late}; "
             f"in {there} {self._came_first(second)}"
         )
 

@@ -46,22 +46,22 @@ class Schedule:
     settled: tuple[bool, ...]
     """By wave, whether its records are also handled and committed before the next begins."""
     speeds: tuple[tuple[TopicPartition, float], ...]
-    piece: int
-    """The most records that appear at once."""
-    slice_records: int
-    slices: int
-    """Number of slices after each piece. A random task takes each of them."""
     task_speeds: tuple[float, ...]
-    commit_records: int
-    commit_odds: float
+    piece: int = NEVER
+    """The most records that appear at once."""
+    slice_records: int = NEVER
+    slices: int = 0
+    """Number of slices after each piece. A random task takes each of them."""
+    commit_records: int = NEVER
+    commit_odds: float = 0.0
     """Probability that a task commits after a slice."""
-    faults: int
-    firing_budget: int
-    kind: Kind
+    faults: int = 0
+    firing_budget: int = 10_000
+    kind: Kind = "still"
     """Whether the clock advances. ``idle``: it does, and silent inputs become idle after their ``idle_after``."""
-    clock_ms: int
+    clock_ms: int = 0
     """By how much the clock advances in total; 0: it stands still."""
-    quiet_idle: bool
+    quiet_idle: bool = False
     """Whether input partitions without further records become idle."""
 
     @property
@@ -114,17 +114,7 @@ def reference(plan: Plan, feed: Feed, seed: int) -> Schedule:
         waves=(places,),
         settled=(True,),
         speeds=tuple((place, 1.0) for place in places),
-        piece=NEVER,
-        slice_records=NEVER,
-        slices=0,
         task_speeds=(1.0,) * plan.partitions,
-        commit_records=NEVER,
-        commit_odds=0.0,
-        faults=0,
-        firing_budget=10_000,
-        kind="still",
-        clock_ms=0,
-        quiet_idle=False,
     )
 
 
