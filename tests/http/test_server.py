@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,7 +37,7 @@ def served(listen: Listen, *open_paths: str) -> Generator[int]:
         yield port
     finally:
         server.close()
-        assert not server.is_running
+        assert "tailrace-http" not in {one.name for one in threading.enumerate()}
 
 
 # --- addresses and files

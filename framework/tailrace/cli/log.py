@@ -268,8 +268,8 @@ def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[
 def _follow(
     log: Log, topic: str, positions: dict[int, int], show: Callable[[int, InputRecord], None]
 ) -> None:
-    reader = log.reader({TopicPartition(topic, number): offset for number, offset in positions.items()})
-    try:
+    places = {TopicPartition(topic, number): offset for number, offset in positions.items()}
+    with closing(log.reader(places)) as reader:
         while True:
             for number in positions:
                 while records := reader.fetch(topic, number, _AT_ONCE).records:
@@ -277,8 +277,6 @@ def _follow(
                         show(number, record)
             check_is_read()
             reader.wait(1.0)
-    finally:
-        reader.close()
 
 
 def _described(log: Log, name: str, settings: TopicSettings) -> dict[str, Any]:

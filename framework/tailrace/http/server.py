@@ -35,8 +35,10 @@ from tailrace.http.listening import Listen
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+JSON = b"application/json"
 REQUEST_S = 15.0
 KEEP_ALIVE_S = 30
 MOST_WAITING = 200
@@ -107,11 +109,6 @@ class Server:
         with listening:
             self._server.run([listening])
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it answers."""
-        return self._thread is not None and self._thread.is_alive()
-
     def stop(self) -> None:
         """Begin to close. May be called from a signal handler."""
         self._server.should_exit = True
@@ -129,6 +126,16 @@ class Server:
         self.stop()
         if self._thread is not None:
             self._thread.join(_LEAVE_S + 1)
+
+
+async def respond(
+    scope: Scope, send: Send, status: int, body: bytes, kind: bytes = JSON, more: Sequence[Header] = ()
+) -> None:
+    """Send an answer, without its body where only its head was asked for."""
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"content-type", kind), length, (b"cache-control", b"no-store"), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 class _Guarded:
@@ -185,7 +192,7 @@ def _is_here(host: bytes) -> bool:
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers = [(b"content-type", JSON), (b"connection", b"close")]
     if status == 401:
         headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="tailrace"')]
     await send({"type": "http.response.start", "status": status, "headers": headers})

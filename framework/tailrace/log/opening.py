@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.database import DATABASE
 from tailrace.log.interface import StoredLog
 from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.log.kafka.connection import parse_url
@@ -22,11 +21,6 @@ WAITING_LOGGER: Final = f"tailrace.kafka.{WAITING}"
 def is_url(place: object) -> bool:
     """Whether a place is the URL of a Kafka cluster, and not a folder."""
     return isinstance(place, str) and place.startswith(SCHEME)
-
-
-def is_log(place: str | Path) -> bool:
-    """Whether a place is a URL, or a folder with a log."""
-    return is_url(place) or (Path(place) / DATABASE).is_file()
 
 
 def check_url(place: str) -> None:

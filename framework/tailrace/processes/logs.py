@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import msgspec
 
@@ -73,20 +73,17 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def configure(
-    format: LogFormat = "auto", *, level: int = logging.INFO, stream: TextIO | None = None
-) -> logging.Handler:
-    """Send the logs of this process to ``stream`` (default: standard error). Removes the existing root handlers.
+def configure(format: LogFormat = "auto") -> logging.Handler:
+    """Send the logs of this process to standard error. Removes the existing root handlers.
 
     ``auto`` is text for a terminal, JSON otherwise. Returns the new handler.
     """
-    out: TextIO = sys.stderr if stream is None else stream
-    text = format == "text" or (format == "auto" and out.isatty())
-    handler = logging.StreamHandler(out)
+    text = format == "text" or (format == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     root = logging.getLogger()
     for before in list(root.handlers):
         root.removeHandler(before)
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     return handler

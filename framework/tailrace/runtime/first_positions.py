@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import closing
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -42,13 +43,11 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
     new = {place: 0 if place.topic in topics_read else log.start_offset(*place) for place in unknown}
     if new:
         group = begun_group(plan.app)
-        writer = log.writer(group)
         try:
-            writer.commit(new, group)
+            with closing(log.writer(group)) as writer:
+                writer.commit(new, group)
         except FencedError:
             return  # another process of the app is starting, and notes the same
-        finally:
-            writer.close()
         if told:
             _tell(plan, new)
 

@@ -36,7 +36,7 @@ from prometheus_client.registry import Collector
 from tailrace.core.declare.plan import Plan
 from tailrace.graph.model import graph_of
 from tailrace.http.listening import Listen
-from tailrace.http.server import Receive, Scope, Send, Server
+from tailrace.http.server import JSON, Receive, Scope, Send, Server, respond
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import STUCK_S, Stuck
 from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace.service")
 _OPEN: Final = ("/livez", "/readyz")
-_JSON: Final = "application/json"
 
 
 Source: TypeAlias = Callable[[], tuple[Mapping[str, Seen | None], Sequence[Family]]]
@@ -89,18 +88,12 @@ class HttpAnswers(Companion):
         if scope["type"] != "http":
             return
         status, kind, body = self._answer(scope)
-        headers = [
-            (b"content-type", kind.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        await respond(scope, send, status, body, kind)
 
-    def _answer(self, scope: Scope) -> tuple[int, str, bytes]:
+    def _answer(self, scope: Scope) -> tuple[int, bytes, bytes]:
         path = scope["path"]
         if scope["method"] not in ("GET", "HEAD"):
-            return 405, _JSON, b'{"error":"ask with GET"}'
+            return 405, JSON, b'{"error":"ask with GET"}'
         if path == "/livez":
             return self._live()
         if path == "/readyz":
@@ -110,26 +103,26 @@ class HttpAnswers(Companion):
                 "latin-1"
             )
             encode, kind = choose_encoder(accept)
-            return 200, kind, encode(self._registry)
+            return 200, kind.encode(), encode(self._registry)
         if path == "/graph":
-            return 200, _JSON, self._graph
-        return 404, _JSON, b'{"error":"there are /livez, /readyz, /metrics and /graph"}'
+            return 200, JSON, self._graph
+        return 404, JSON, b'{"error":"there are /livez, /readyz, /metrics and /graph"}'
 
-    def _live(self) -> tuple[int, str, bytes]:
+    def _live(self) -> tuple[int, bytes, bytes]:
         turn_age_s, stuck, stuck_s = _worst(self._source)
         said: dict[str, object] = {"seconds_since_turn": round(turn_age_s, 1)}
         if stuck is not None:
             said |= {**stuck[0], "running_s": round(stuck_s, 1)}
-        return 503 if stuck_s >= STUCK_S else 200, _JSON, msgspec.json.encode(said)
+        return 503 if stuck_s >= STUCK_S else 200, JSON, msgspec.json.encode(said)
 
-    def _ready(self) -> tuple[int, str, bytes]:
+    def _ready(self) -> tuple[int, bytes, bytes]:
         seen = self._source()[0].values()
         found = [one.published for one in seen if one is not None]
         joined = len(found) == len(seen) and all(one.has_joined for one in found)
         tasks = {number for one in found for number in one.tasks}
         waiting = sorted(tasks.difference(*(one.running for one in found)))
         said = {"joined": joined, "tasks": sorted(tasks), "not_running": waiting}
-        return 200 if joined and not waiting else 503, _JSON, msgspec.json.encode(said)
+        return 200 if joined and not waiting else 503, JSON, msgspec.json.encode(said)
 
 
 def _worst(source: Source) -> tuple[float, Stuck | None, float]:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tailrace.http.server import Receive, Scope, Send
+from tailrace.http.server import Header, Receive, Scope, Send, respond
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
 from tailrace.serve.openapi import description
@@ -29,7 +29,10 @@ from tailrace.serve.unanswered import BAD_REQUEST, NOT_FOUND, NOT_YET, Unanswere
 ACTORS: Final = b"/actors/"
 _POLL_S: Final = 0.02
 _ARGUMENTS: Final = 100
-_JSON: Final = (b"content-type", b"application/json")
+_MORE: Final[dict[int, tuple[Header, ...]]] = {
+    NOT_YET: ((b"retry-after", b"1"),),
+    HTTPStatus.METHOD_NOT_ALLOWED: ((b"allow", b"GET, HEAD"),),
+}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -62,13 +65,7 @@ class Web:
             await self._others(scope, receive, send)
             return
         status, body = self._answered(scope)
-        headers = [_JSON, (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
-        if status == NOT_YET:
-            headers.append((b"retry-after", b"1"))
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers.append((b"allow", b"GET, HEAD"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        await respond(scope, send, status, body, more=_MORE.get(status, ()))
 
     def _answered(self, scope: Scope) -> tuple[int, bytes]:
         if scope["method"] not in ("GET", "HEAD"):

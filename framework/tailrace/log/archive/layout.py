@@ -33,7 +33,7 @@ import msgspec
 from tailrace.core.errors import ArchiveError
 from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
-from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 from tailrace.state.snapshots.places import Place
 
 FORMAT = 2
@@ -60,10 +60,6 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
     position: int
     publisher: str
     watermark_ms: int | None
-
-    def publication(self) -> Publication:
-        """As a reader gives it."""
-        return Publication(self.publisher, self.watermark_ms)
 
 
 class ChunkContent(msgspec.Struct, frozen=True):

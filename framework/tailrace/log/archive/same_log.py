@@ -16,6 +16,7 @@ log has also deleted records behind those archived, the two are not joined, and 
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 from tailrace.core.errors import ArchiveError, TopicReplacedError
 from tailrace.core.records import InputRecord, RecordMark
@@ -88,11 +89,8 @@ def _compared(
 
 def _at(log: OneCommitLog, place: TopicPartition, offset: int) -> InputRecord | None:
     """The first record of the log at or after an offset; None if there is none."""
-    reader = log.reader({place: offset})
-    try:
+    with closing(log.reader({place: offset})) as reader:
         return next(iter(reader.fetch(*place, 1).records), None)
-    finally:
-        reader.close()
 
 
 def _other(archive: Archive, what: str) -> ArchiveError:

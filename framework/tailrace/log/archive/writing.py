@@ -6,7 +6,7 @@ It may be killed at any moment and run again: see ``layout``. One at a time writ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,9 +131,8 @@ class _Archiving:
         position = self._position(place)
         if position >= end:
             return
-        reader = self._log.reader({place: position})
-        try:
-            start, records, published = position, list[InputRecord](), list[Published]()
+        start, records, published = position, list[InputRecord](), list[Published]()
+        with closing(self._log.reader({place: position})) as reader:
             while position < end:
                 most = min(_AT_ONCE, self._options.records_per_chunk - len(records))
                 fetch = reader.fetch(*place, most)
@@ -149,10 +148,8 @@ class _Archiving:
                     self._add(place, start, position, records, published)
                     start, records, published = position, [], []
                 self._say(place, position, end, len(records))
-            if position > start:
-                self._add(place, start, position, records, published)
-        finally:
-            reader.close()
+        if position > start:
+            self._add(place, start, position, records, published)
 
     def _position(self, place: TopicPartition) -> int:
         """The position to continue at: the end of the archived records."""
@@ -206,17 +203,12 @@ class _Archiving:
 @contextmanager
 def _held(archive: Archive) -> Generator[None]:
     """Hold the archive, where its place knows locks."""
-    if not archive.folder.is_local:
-        yield
-        return
-    lock = FileLock(Path(archive.folder.path) / _LOCK, timeout=0, fallback_to_soft=False)
+    path = Path(archive.folder.path) / _LOCK
+    lock = FileLock(path, timeout=0, fallback_to_soft=False) if archive.folder.is_local else nullcontext()
     try:
-        lock.acquire()
+        with lock:
+            yield
     except Timeout:
         raise ArchiveError(
             "another process is archiving into this folder", path=archive.folder.shown, hint="Wait for it."
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -134,11 +134,8 @@ class KafkaLog:
     def offsets_before_open_transactions(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        consumer = self._connection.consumer(group, **{"isolation.level": "read_uncommitted"})
-        try:
+        with closing(self._connection.consumer(group, **{"isolation.level": "read_uncommitted"})) as consumer:
             return self._cluster.committed(consumer, group, partitions)
-        finally:
-            consumer.close()
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         found: dict[tuple[str, str], int | None] = {}
@@ -177,11 +174,8 @@ class KafkaLog:
     def ends(self, topics: Iterable[str], /) -> Ends:
         """See ``OneCommitLog.ends``, and ``consistent_ends``. LogUnavailableError: a transaction stays open."""
         counts = {topic: self.partitions(topic) for topic in topics}
-        reader = self.reader({})
-        try:
+        with closing(self.reader({})) as reader:
             found = consistent_ends(self._cluster, reader, counts, patience_s=_HANGS_S)
-        finally:
-            reader.close()
         offsets = {
             topic: [found[TopicPartition(topic, number)] for number in range(count)]
             for topic, count in counts.items()
@@ -328,12 +322,9 @@ class KafkaLog:
         self, outputs: Iterable[Output], /, partition: int | None = None
     ) -> Mapping[TopicPartition, int]:
         """Append many records as an external producer, in one transaction. Returns the new end of each partition written."""
-        writer = self.writer(f"append-{uuid4().hex}")
-        try:
+        with closing(self.writer(f"append-{uuid4().hex}")) as writer:
             writer.append(outputs, partition)
             return writer.commit()
-        finally:
-            writer.close()
 
     def limit_patience(self, patience_s: float, /) -> None:
         self._cluster.patience_s = min(patience_s, self._cluster.patience_s)
@@ -388,14 +379,12 @@ class KafkaLog:
             {place: first for place, (first, _) in some.items()},
             until={place: end for place, (_, end) in some.items()},
         )
-        try:
+        with closing(reader):
             for place, (first, end) in some.items():
                 while first < end:
                     fetched = reader.fetch(*place, 10_000)
                     yield from ((place, record) for record in fetched.records if record.offset < end)
                     first = fetched.next_offset
-        finally:
-            reader.close()
 
     def _note_commit(self, written: Iterable[TopicPartition]) -> None:
         with self._mutex:
