@@ -82,15 +82,11 @@ class KafkaAdmin:
         resource = admin.ConfigResource(
             admin.ResourceType.TOPIC, self._cluster.prefix + topic, incremental_configs=entries
         )
-
-        def alter() -> None:
-            answers = self._cluster.client().incremental_alter_configs(
-                [resource], request_timeout=self._cluster.request_s
-            )
-            for answer in answers.values():
-                self._cluster.answered(answer)
-
-        self._cluster.ask(alter, f"changing settings of the topic {topic!r}", topic)
+        self._cluster.ask(
+            lambda: self._cluster.results(self._cluster.client().incremental_alter_configs, [resource]),
+            f"changing settings of the topic {topic!r}",
+            topic,
+        )
         self._cluster.forget(topic)
 
     def delete_topics(self, topics: Iterable[str], /) -> None:
@@ -99,13 +95,10 @@ class KafkaAdmin:
         wanted = [one for one in topics if one in known]
         if not wanted:
             return
+        names = [self._cluster.prefix + one for one in wanted]
 
         def delete() -> None:
-            names = [self._cluster.prefix + one for one in wanted]
-            for answer in (
-                self._cluster.client().delete_topics(names, request_timeout=self._cluster.request_s).values()
-            ):
-                self._cluster.answered(answer, unless="UNKNOWN_TOPIC_OR_PART")
+            self._cluster.results(self._cluster.client().delete_topics, names, unless="UNKNOWN_TOPIC_OR_PART")
 
         self._cluster.ask(delete, "deleting topics", wanted[0])
         for one in wanted:
@@ -124,17 +117,14 @@ class KafkaAdmin:
     def members(self, group: str) -> list[Member]:
         """The live members of a group; none if there is no such group."""
 
-        def ask() -> Any:
-            name = self._cluster.prefix + group
-            (answer,) = (
-                self._cluster.client()
-                .describe_consumer_groups([name], request_timeout=self._cluster.request_s)
-                .values()
-            )
-            return self._cluster.answered(answer, unless="GROUP_ID_NOT_FOUND")
+        def ask() -> list[Any]:
+            return self._of_group(self._cluster.client().describe_consumer_groups, group)
 
-        found = self._cluster.ask(ask, f"reading the members of the group {group!r}")
+        (found,) = self._cluster.ask(ask, f"reading the members of the group {group!r}")
         return [] if found is FAILED else [self._member(one) for one in found.members]
+
+    def _of_group(self, ask: Callable[..., Mapping[Any, Any]], group: str) -> list[Any]:
+        return self._cluster.results(ask, [self._cluster.prefix + group], unless="GROUP_ID_NOT_FOUND")
 
     def _member(self, found: Any) -> Member:
         places = found.assignment.topic_partitions if found.assignment else ()
@@ -150,14 +140,9 @@ class KafkaAdmin:
         done: list[str] = []
         for group in groups:
 
-            def delete(name: str = self._cluster.prefix + group) -> bool:
-                (answer,) = (
-                    self._cluster.client()
-                    .delete_consumer_groups([name], request_timeout=self._cluster.request_s)
-                    .values()
-                )
-                return self._cluster.answered(answer, unless="GROUP_ID_NOT_FOUND") is not FAILED
+            def delete(group: str = group) -> list[Any]:
+                return self._of_group(self._cluster.client().delete_consumer_groups, group)
 
-            if self._cluster.ask(delete, f"deleting the group {group!r}"):
+            if self._cluster.ask(delete, f"deleting the group {group!r}") != [FAILED]:
                 done.append(group)
         return done

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
@@ -88,17 +88,15 @@ class Cluster:
         Raises:
             TopicMismatchError: It exists with other settings.
         """
-        name = self.prefix + topic
         new = admin_library().NewTopic(
-            name,
+            self.prefix + topic,
             num_partitions=settings.partitions,
             replication_factor=self._new_topics.replication or -1,
             config={**creation_config(settings, self._new_topics), **(config or {})},
         )
 
         def create() -> None:
-            answers = self.client().create_topics([new], request_timeout=self.request_s)
-            self.answered(answers[name], unless="TOPIC_ALREADY_EXISTS")
+            self.results(self.client().create_topics, [new], unless="TOPIC_ALREADY_EXISTS")
 
         if topic not in self.names():
             self._check_not_hidden(topic)
@@ -223,13 +221,8 @@ class Cluster:
 
     def delete_before(self, place: TopicPartition, offset: int) -> None:
         """Delete the records of a partition below an offset. The topic must not be compacted."""
-
-        def delete() -> None:
-            places = [self.at(place, offset)]
-            for answer in self.client().delete_records(places, request_timeout=self.request_s).values():
-                self.answered(answer)
-
-        self.ask(delete, "deleting records", place.topic)
+        places = [self.at(place, offset)]
+        self.ask(lambda: self.results(self.client().delete_records, places), "deleting records", place.topic)
 
     def ask_ends(
         self, places: Iterable[TopicPartition], *, stable: bool = False
@@ -399,6 +392,13 @@ class Cluster:
             if kafka_error(error).name() != unless:
                 raise
             return FAILED
+
+    def results(
+        self, ask: Callable[..., Mapping[Any, Any]], about: Sequence[Any], *, unless: str = ""
+    ) -> list[Any]:
+        """The results of a question about several things; see ``answered``."""
+        answers = ask(about, request_timeout=self.request_s).values()
+        return [self.answered(one, unless=unless) for one in answers]
 
     def ask(
         self, ask: Callable[[], _R], doing: str, topic: str | None = None, *, resource: str | None = None
