@@ -9,7 +9,7 @@ import click
 from tailrace.cli.arguments import any_log_option, json_option, opened_log, outside_of_log, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.settings import Setting
+from tailrace.cli.settings import setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import TopicReplacedError
 from tailrace.core.names import apps_in
@@ -21,10 +21,9 @@ from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
 
 @click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
 @any_log_option
-@click.option(
+@setting(
     "--to",
     "uri",
-    cls=Setting,
     setting="archive",
     required=True,
     metavar="URI",

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import click
 import msgspec
 
 from tailrace.cli.console import Part, say
-from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.settings import FC, is_typed, setting
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
@@ -26,7 +26,6 @@ from tailrace.log.opening import check_url, is_url, open_log
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 
-FC = TypeVar("FC", bound=Callable[..., Any])
 DEFAULT_LOG = "data/log"
 KAFKA_ONLY = "works on Kafka only"
 DEFAULT_SNAPSHOTS = "data/snapshots"
@@ -57,36 +56,29 @@ class LogType(click.Path):
         return super().convert(value, param, ctx)
 
 
-log_option = click.option(
-    "--log",
-    "folder",
-    cls=Setting,
-    type=LogType(),
-    default=DEFAULT_LOG,
-    show_default=True,
-    help="Folder of the event log.",
-)
-any_log_option = click.option(
-    "--log",
-    "folder",
-    cls=Setting,
-    type=LogType(kafka=True),
-    default=DEFAULT_LOG,
-    show_default=True,
-    help="The event log: a folder, or kafka://host:9092.",
-)
-state_option = click.option(
+def _log_option(type_: LogType, help: str) -> Callable[[FC], FC]:
+    return setting("--log", "folder", type=type_, default=DEFAULT_LOG, show_default=True, help=help)
+
+
+log_option = _log_option(LogType(), "Folder of the event log.")
+any_log_option = _log_option(LogType(kafka=True), "The event log: a folder, or kafka://host:9092.")
+
+
+def other_log_option(flag: str, into: str, help: str) -> Callable[[FC], FC]:
+    """An option for a log beside that of ``any_log_option``."""
+    return click.option(flag, into, type=LogType(kafka=True), required=True, metavar="LOG", help=help)
+
+
+state_option = setting(
     "--state",
-    cls=Setting,
     type=click.Path(path_type=Path, file_okay=False),
     default="data/state",
     show_default=True,
     help="Folder of the service's state: one folder per task in it, <app>/<partition>.",
 )
-snapshots_option = click.option(
+snapshots_option = setting(
     "--snapshots",
     "uri",
-    cls=Setting,
     metavar="URI",
     default=DEFAULT_SNAPSHOTS,
     show_default=True,
@@ -128,9 +120,8 @@ def packed(into: str, make: Callable[..., object], *options: Callable[[Any], Any
 
 def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:
     """The option ``--workers``. A default of None means the number of cores."""
-    return click.option(
+    return setting(
         "--workers",
-        cls=Setting,
         type=click.IntRange(1),
         default=default,
         show_default=True if default is not None else "number of cores",
@@ -155,9 +146,8 @@ output_option = click.option(
     default=STDOUT,
     help="Write to this file instead of standard output.",
 )
-log_format_option = click.option(
+log_format_option = setting(
     "--log-format",
-    cls=Setting,
     type=click.Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
@@ -171,15 +161,13 @@ json_option = click.option(
 new_topics_options = packed(
     "new_topics",
     NewTopics,
-    click.option(
+    setting(
         "--replication",
-        cls=Setting,
         type=click.IntRange(1, 100),
         help="On Kafka: replicas of new topics (default: the brokers' default; 3 in production).",
     ),
-    click.option(
+    setting(
         "--min-insync",
-        cls=Setting,
         type=click.IntRange(1, 100),
         help="On Kafka: replicas that must have a commit, of new topics (default: the brokers' default; 2 in "
         "production).",

@@ -20,7 +20,7 @@ from tailrace.cli.arguments import (
     tell,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.settings import is_typed, setting
 from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
@@ -55,9 +55,8 @@ def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     )
 
 
-archive_option = click.option(
+archive_option = setting(
     "--archive",
-    cls=Setting,
     metavar="URI",
     help="Read topics from this archive of the log, and from the log what came since.",
 )

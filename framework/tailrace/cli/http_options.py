@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from tailrace.cli.arguments import packed
-from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.settings import is_typed, setting
 from tailrace.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -59,33 +59,20 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 http_options = packed(
     "http",
     Http,
-    click.option(
+    setting(
         "--http",
-        cls=Setting,
         metavar="HOST:PORT",
         help="Answer over HTTP there; port 0 is a free one. Beyond the loopback interface a token or a client CA is required.",
     ),
-    click.option(
+    setting(
         "--http-token-file",
-        cls=Setting,
         type=_FILE,
         help="File with the token that requests must carry (Authorization: Bearer).",
     ),
-    click.option(
-        "--http-certificate",
-        cls=Setting,
-        type=_FILE,
-        help="PEM file: answer by HTTPS, with this certificate.",
-    ),
-    click.option(
-        "--http-key",
-        cls=Setting,
-        type=_FILE,
-        help="PEM file with its private key, if it is not in the same file.",
-    ),
-    click.option(
+    setting("--http-certificate", type=_FILE, help="PEM file: answer by HTTPS, with this certificate."),
+    setting("--http-key", type=_FILE, help="PEM file with its private key, if it is not in the same file."),
+    setting(
         "--http-client-ca",
-        cls=Setting,
         type=_FILE,
         help="PEM file: only clients with a certificate of this authority may ask.",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tailrace.cli.arguments import LogType, json_option, opened_log, plans_of, tell
+from tailrace.cli.arguments import json_option, opened_log, other_log_option, plans_of, tell
 from tailrace.cli.commands import Command
 from tailrace.cli.console import Part, progress, styled_table
 from tailrace.core.counting import counted
@@ -16,21 +16,9 @@ from tailrace.history.moving.moving import Moved, give_up_move, move_apps
 
 
 @click.command(cls=Command, short_help="Move apps to another log, with their history.")
-@click.option(
-    "--from",
-    "source",
-    type=LogType(kafka=True),
-    required=True,
-    metavar="LOG",
-    help="The log that the apps live on: a folder, or kafka://host:9092.",
-)
-@click.option(
-    "--to",
-    "target",
-    type=LogType(kafka=True),
-    required=True,
-    metavar="LOG",
-    help="The log to move them to: a folder, new or existing, or kafka://host:9092.",
+@other_log_option("--from", "source", "The log that the apps live on: a folder, or kafka://host:9092.")
+@other_log_option(
+    "--to", "target", "The log to move them to: a folder, new or existing, or kafka://host:9092."
 )
 @click.option(
     "--app",

@@ -15,7 +15,7 @@ from tailrace.cli.arguments import (
     packed,
     workers_option,
 )
-from tailrace.cli.settings import Setting
+from tailrace.cli.settings import setting
 from tailrace.core.declare.topic import ON_ERROR
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
@@ -32,19 +32,16 @@ source_options = packed(
     "source",
     _source,
     any_log_option,
-    click.option(
-        "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
-    ),
+    setting("--archive", metavar="URI", help="Read what the log has deleted from this archive of it."),
     from_snapshot_option,
     click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted."),
 )
 destination_options = packed(
     "to",
     Destination,
-    click.option(
+    setting(
         "--to",
         "uri",
-        cls=Setting,
         setting="snapshots",
         metavar="URI",
         default=DEFAULT_SNAPSHOTS,
@@ -76,9 +73,8 @@ failure_options = packed(
 execution_options = packed(
     "execution",
     Execution,
-    click.option(
+    setting(
         "--work",
-        cls=Setting,
         type=click.Path(file_okay=False),
         help="Folder for intermediate files (default: beside the snapshots).",
     ),
@@ -86,17 +82,15 @@ execution_options = packed(
 engine_options = packed(
     "where",
     Where,
-    click.option(
+    setting(
         "--engine",
-        cls=Setting,
         type=click.Choice(["local", "spark"]),
         default="local",
         show_default=True,
         help="Where the work is done: in processes of this machine, or in Spark.",
     ),
-    click.option(
+    setting(
         "--master",
-        cls=Setting,
         metavar="URL",
         help="With --engine spark: the cluster (default: local[*], or that of spark-submit).",
     ),

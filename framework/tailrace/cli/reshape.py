@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from tailrace.cli.arguments import (
-    LogType,
     any_log_option,
     app_argument,
     json_option,
     opened_log,
+    other_log_option,
     outside_of_log,
     snapshots_option,
     tell,
@@ -31,13 +31,8 @@ from tailrace.state.snapshots import STATE
     type=click.IntRange(1, 10_000),
     help="The new number of partitions (default: that in the code of APP).",
 )
-@click.option(
-    "--to",
-    "target",
-    type=LogType(kafka=True),
-    required=True,
-    metavar="LOG",
-    help="The log to continue on: a folder, new or existing, or kafka://host:9092.",
+@other_log_option(
+    "--to", "target", "The log to continue on: a folder, new or existing, or kafka://host:9092."
 )
 @any_log_option
 @snapshots_option

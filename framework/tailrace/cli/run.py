@@ -22,7 +22,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Command, exit_code_of
 from tailrace.cli.http_options import Http, http_options
 from tailrace.cli.service_options import AutomaticSnapshots, change_options, snapshot_options, tuning_options
-from tailrace.cli.settings import Setting
+from tailrace.cli.settings import setting
 from tailrace.cli.shadow import Shadow, run_shadow, shadow_options
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -43,9 +43,8 @@ _log = logging.getLogger("tailrace.service")
 @any_log_option
 @state_option
 @workers_option(1, "Processes that share the tasks.")
-@click.option(
+@setting(
     "--standbys",
-    cls=Setting,
     type=click.IntRange(0),
     default=0,
     show_default=True,
@@ -71,9 +70,8 @@ _log = logging.getLogger("tailrace.service")
     is_flag=True,
     help="With --until-end or --end-of-input: exit with 0 instead of 3 if events went to the dead letters.",
 )
-@click.option(
+@setting(
     "--create-topics/--no-create-topics",
-    cls=Setting,
     default=False,
     help="Create the log and the declared topics if they are missing.",
 )

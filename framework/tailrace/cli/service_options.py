@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from tailrace.cli.arguments import from_snapshot_option, outside_of_log, packed
-from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.settings import is_typed, setting
 from tailrace.cli.value_types import DurationType
 from tailrace.core.errors import MissingExtraError
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
@@ -50,59 +50,52 @@ class AutomaticSnapshots(NamedTuple):
 tuning_options = packed(
     "tuning",
     dict,
-    click.option(
+    setting(
         "--commit-interval",
         "commit_interval_ms",
-        cls=Setting,
         type=DurationType(least_ms=1),
         default="1s",
         show_default=True,
         help="Time between two commits.",
     ),
-    click.option(
+    setting(
         "--store-every",
-        cls=Setting,
         type=click.IntRange(1),
         help="Number of commits after which the state folders are written; after a crash, as many are read "
         "from the log. Default: 1, on Kafka 5.",
     ),
-    click.option(
+    setting(
         "--memory-mib",
-        cls=Setting,
         type=click.IntRange(LEAST_MIB),
         default=DEFAULT_MIB,
         show_default=True,
         help="MiB of memory for the state of a process: live keys, state folders, waiting commits.",
     ),
-    click.option(
+    setting(
         "--max-record-bytes",
-        cls=Setting,
         type=click.IntRange(1_000, 1 << 30),
         default=1 << 20,
         show_default=True,
         help="Size limit of an event in the log, including its key.",
     ),
-    click.option(
+    setting(
         "--fsync",
-        cls=Setting,
         type=click.Choice(["interval", "commit"]),
         default="interval",
         show_default=True,
         help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
     ),
-    click.option(
+    setting(
         "--handler-warning",
         "handler_warning_ms",
-        cls=Setting,
         type=DurationType(least_ms=10),
         default="5s",
         show_default=True,
         help="Log a handler that runs for longer, with its key and record.",
     ),
-    click.option(
+    setting(
         "--grace",
         "grace_ms",
-        cls=Setting,
         type=DurationType(least_ms=100),
         default="25s",
         show_default=True,
@@ -143,24 +136,21 @@ change_options = packed(
 snapshot_options = packed(
     "automatic",
     AutomaticSnapshots,
-    click.option(
+    setting(
         "--snapshots",
         "snapshots_at",
-        cls=Setting,
         metavar="URI",
         help="Take snapshots there automatically, one every --snapshot-every.",
     ),
-    click.option(
+    setting(
         "--snapshot-every",
-        cls=Setting,
         type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
         default="10m",
         show_default=True,
         help="With --snapshots: time between two snapshots.",
     ),
-    click.option(
+    setting(
         "--snapshot-keep",
-        cls=Setting,
         type=click.IntRange(1),
         default=5,
         show_default=True,

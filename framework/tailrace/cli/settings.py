@@ -6,12 +6,14 @@ the option.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 PREFIX = "TAILRACE_"
+FC = TypeVar("FC", bound=Callable[..., Any])
 
 
 class Setting(click.Option):
@@ -21,6 +23,11 @@ class Setting(click.Option):
         super().__init__(declarations, show_envvar=True, **attributes)
         self.setting = setting or max(self.opts, key=len).removeprefix("--")
         self.envvar: str = f"{PREFIX}{self.setting.upper().replace('-', '_')}"
+
+
+def setting(*declarations: str, **attributes: Any) -> Callable[[FC], FC]:
+    """The option of a command, as ``click.option`` makes it; see ``Setting``."""
+    return click.option(*declarations, cls=Setting, **attributes)
 
 
 def is_typed(name: str) -> bool:

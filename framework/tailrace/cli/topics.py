@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -21,9 +21,10 @@ from tailrace.cli.arguments import (
     opened_log,
     piped,
     plans_of,
+    tell_each,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say, table, wrapped
+from tailrace.cli.console import Part, table, wrapped
 from tailrace.cli.showing import kept
 from tailrace.core.counting import counted
 from tailrace.history.reading.generations import located
@@ -57,7 +58,7 @@ def plan(*, apps: tuple[str, ...], new_topics: NewTopics, as_json: bool, folder:
     """
     with opened_log(folder, options=LogOptions(new_topics=new_topics)) as log, piped():
         found = plan_topics(plans_of(apps), log)
-        _show(found, as_json=as_json)
+        tell_each(found, _lines(found), as_json=as_json)
     return _code(found)
 
 
@@ -87,7 +88,7 @@ def apply(
         for one in found:
             _report(one)
         left = plan_topics(plans, log)
-        _show(left, as_json=as_json)
+        tell_each(left, _lines(left), as_json=as_json)
         if all(one.is_right for one in left):
             for each in plans:
                 note_first_positions(located(each, log), log, told=False)
@@ -132,22 +133,17 @@ def _code(found: Sequence[PlannedTopic]) -> int:
 # --- for people
 
 
-def _show(found: Sequence[PlannedTopic], *, as_json: bool) -> None:
-    if as_json:
-        for one in found:
-            click.echo(msgspec.json.encode(one))
-        return
+def _lines(found: Sequence[PlannedTopic]) -> Iterator[Part]:
     header, *lines = table(
         [_cells(one) for one in found], ("topic", "role", "partitions", "replicas", "min in sync", "kept", "")
     )
-    say((header, "bold"))
+    yield header, "bold"
     for one, line in zip(found, lines, strict=True):
-        say(line)
+        yield line
         for finding in one.findings:
             fix = "`apply` changes it" if finding.is_safe else finding.fix
-            for text in wrapped(f"{finding.level}: {finding}{f'; {fix}' if fix else ''}"):
-                say(text)
-    say(in_short(found))
+            yield from wrapped(f"{finding.level}: {finding}{f'; {fix}' if fix else ''}")
+    yield in_short(found)
 
 
 def _cells(one: PlannedTopic) -> tuple[object, ...]:
