@@ -158,14 +158,14 @@ def export_points(
         known = ", ".join(one.name for one in plan.actors)
         raise UsageError("points are of one actor", hint=f"Name it (--actor): {known}.")
     actor = actors[0]
-    read = read_points(path, actor, plan.partitions)
+    table, points = read_points(path, actor, plan.partitions)
     with _exporting(plan, "points", to) as (report, folder):
-        takers = {number: Points(some, actor) for number, some in read.points.items()}
+        takers = {number: Points(some, actor) for number, some in points.items()}
         schemas = _take(plan, log, takers, report, options)
         (stored,) = stored_actors(plan, View(in_memory({}), schemas, {}), [actor.name])
         found = {place: (number, some) for number, one in takers.items() for place, some in one.found}
-        writer = TableWriter(folder, actor.name, point_columns(read.table, stored))
-        for values in point_values(read.table, stored, [found[place] for place in range(len(found))]):
+        writer = TableWriter(folder, actor.name, point_columns(table, stored))
+        for values in point_values(table, stored, [found[place] for place in range(len(found))]):
             writer.write(values, actor.name)
         report.tables.append(writer.close())
         if after := sum(one.after for one in takers.values()):

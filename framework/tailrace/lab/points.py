@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -33,15 +33,9 @@ _SECONDS = range(1_000_000_000, 2_100_000_000)
 """From 2001 to 2036. In milliseconds, these are some days of January 1970."""
 
 
-class PointsFile(NamedTuple):
-    """The rows of a file of points: a ``pyarrow.Table``, and the points by partition."""
-
-    table: Any
-    points: dict[int, list[Point]]
-
-
-def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
-    """Read a Parquet file with the columns of the key and ``time``: a timestamp, or milliseconds since 1970.
+def read_points(path: Path, actor: ActorPlan, partitions: int) -> tuple[Any, dict[int, list[Point]]]:
+    """Read a Parquet file with the columns of the key and ``time``: a timestamp, or milliseconds since 1970. Returns its
+    ``pyarrow.Table``, and the points by partition.
 
     Raises UsageError: the file cannot be read, lacks a column, or has a row without a key or a time.
     """
@@ -93,7 +87,7 @@ def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
                 f"row {number + 1} of {str(path)!r} has no key of {actor.name}: {error}",
                 hint="Remove or correct the row.",
             ) from error
-    return PointsFile(table, found)
+    return table, found
 
 
 def point_columns(points: Any, actor: StoredActor) -> list[Column]:
