@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
 from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
+from tailrace.lab.about import About
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.first_events import Cause, First, Item
@@ -113,7 +114,9 @@ class _Shadow:
 
     def _taken_up(self) -> Kept:
         """What an earlier run has left. Raises OptionError: B cannot follow A, or it was another shadow."""
-        one, other = self._both.about
+        # Once both are loaded: where they share a process, the code of one is what the other has loaded, too.
+        versions = self._both.a, self._both.b
+        one, other = (each.ask("about", About, reference=each.place.reference) for each in versions)
         if others := {*one.inputs} ^ {*other.inputs}:
             raise OptionError(
                 f"a shadow gets the events of A, and only one of both reads {listed(sorted(others), _SHOWN)}",
