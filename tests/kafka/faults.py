@@ -6,29 +6,29 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from enum import Enum
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.kafka.fencing_faults import TransactionStates, kill_in_transaction, stop_in_transaction
-from tests.runtime.processes import UNLIMITED, limit_files
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import LogUnavailableError
+from tailrace.log import TopicPartition
+from tailrace.log.kafka import KafkaLog
+from tests.kafka.outside import Outside
+from tests.runtime.processes import PATIENCE_S, UNLIMITED, limit_files, wait_until
 
 if TYPE_CHECKING:
     from tests.kafka.soak import Member, Round
 
 SESSION_S = 6.0
 """After which a member that is not heard of has lost its tasks. The least that a broker allows by default."""
+_PAST_SESSION_S = 1.5 * SESSION_S
+_TRIES = 20
+_UNMOVED_S = 0.8
+"""A transaction that has not ended after this is that of a process that is suspended: the others commit more often."""
 _QUIET = {"log_level": 0}
 _ANSWER_S = 10.0
-
-
-class Needs(Enum):
-    """What a fault needs, which not every round has."""
-
-    NOTHING = "nothing"
-    NODES = "three nodes"
-    DISK = "a small disk"
 
 
 # --- processes
@@ -81,6 +81,99 @@ def come_and_go(made: Round, member: Member) -> None:
         process.kill()
     else:
         guest.terminate()
+
+
+# --- processes, where fencing decides: in an open transaction. A process that is killed between two leaves nothing that a new owner has to
+# end, so a mistake in fencing can stay unseen.
+
+
+def kill_in_transaction(made: Round, member: Member) -> None:
+    """The records that it leaves hide all that comes after them, until a new owner of its tasks ends the transaction."""
+    with closing(KafkaLog(made.url)) as log:
+        left = _suspended_in_transaction(made, member, log)
+        if left:
+            assert member.process is not None
+            member.process.kill()
+            # It gets its tasks again, or others get them.
+            time.sleep(made.random.choice((0.0, _PAST_SESSION_S)))
+            _await_ended(made, member, log, left, made.members)
+
+
+def stop_in_transaction(made: Round, member: Member) -> None:
+    """Its tasks get new owners, who end the transaction that it has open. It wakes as a zombie, in the middle of its work. Half of the
+    time it wakes without a look whether they have: if not, it may commit what they have done.
+    """
+    is_looked = made.random.random() < 0.5
+    with closing(KafkaLog(made.url)) as log:
+        left = _suspended_in_transaction(made, member, log, before_commit=not is_looked)
+        if not left:
+            return
+        assert member.process is not None
+        try:
+            if is_looked:
+                _await_ended(made, member, log, left, [one for one in made.members if one is not member])
+            else:
+                time.sleep(_PAST_SESSION_S)
+            time.sleep(made.random.uniform(0, 3.0))  # the new owners commit
+        finally:
+            member.process.signal(signal.SIGCONT)
+
+
+def hidden(log: KafkaLog, plan: Plan) -> dict[TopicPartition, int]:
+    """Where the records begin that an open transaction of a service hides. It appends to its changelog for a commit, after all outputs. What
+    the feeder writes to the inputs does not count.
+    """
+    topics = {*plan.outputs, plan.changelog_topic} - {one.name for one in plan.inputs}
+    places = [TopicPartition(name, number) for name in topics for number in range(plan.partitions)]
+    ends, stable = log._cluster.ends(places), log._cluster.stable_ends(places)
+    return {place: at for place, at in stable.items() if ends[place] > at}
+
+
+def _suspended_in_transaction(
+    made: Round, member: Member, log: KafkaLog, *, before_commit: bool = False
+) -> dict[TopicPartition, int]:
+    """Suspend a process while a transaction of it is open at the brokers, and say what that hides. Nothing, and the process works on, if
+    there was none at any try. ``before_commit`` wants one of which a commit has not begun: a new owner can restore beside it.
+    """
+    plan = made.plans[member.service]
+    for _ in range(_TRIES):
+        process, held = member.keep(), dict[TopicPartition, int]()
+        process.signal(signal.SIGSTOP)
+        try:
+            before = hidden(log, plan)
+            if before and not (before_commit and any(one.topic == plan.changelog_topic for one in before)):
+                time.sleep(_UNMOVED_S)
+                held = dict(before.items() & hidden(log, plan).items())
+        except LogUnavailableError as error:
+            made.note(f"the transactions are not known: {error}")
+        finally:
+            if not held:
+                process.signal(signal.SIGCONT)
+        if held:
+            made.note(f"{member.state.name} has a transaction open")
+            return held
+        time.sleep(made.random.uniform(0.0, 0.5))
+    made.note(f"{member.state.name} has no transaction open")
+    return {}
+
+
+def _await_ended(
+    made: Round, member: Member, log: KafkaLog, left: dict[TopicPartition, int], alive: list[Member]
+) -> None:
+    """Wait until somebody has ended a transaction. A violation, if nobody does: its records hide all that comes after them."""
+    plan = made.plans[member.service]
+
+    def is_ended() -> bool:
+        for one in alive:
+            one.keep()
+        try:
+            return not left.items() & hidden(log, plan).items()
+        except LogUnavailableError:
+            return False
+
+    what = f"the transaction that {member.state.name} has left open is ended by a new owner"
+    wait_until(is_ended, what, PATIENCE_S / 2)
+    made.note("the transaction is ended")
 
 
 # --- state
@@ -191,18 +284,17 @@ def leave_commits_unanswered(made: Round, member: Member) -> None:
 
 def take_over_an_id(made: Round, member: Member) -> None:
     """A stranger takes over a transactional id of the service, and may leave a transaction open, with records in it."""
-    wanted = f"{made.prefix}{member.service}-"
     try:
-        with TransactionStates(made.cluster.client) as states:
-            ids = sorted(one for one in states.ids() if one.startswith(wanted))
+        named = Outside(made.url).named_producers(made.plans[member.service])
     except KafkaException as error:
         made.note(f"the transactional ids are not known: {error}")
         return
+    ids = sorted({*named.values()} - {""})
     for name in made.random.sample(ids, min(2, len(ids))):
         stranger = Producer(
             {
                 **made.cluster.client, **_QUIET,
-                "transactional.id": name, "transaction.timeout.ms": 3_000, "metadata.recovery.strategy": "none",
+                "transactional.id": made.prefix + name, "transaction.timeout.ms": 3_000, "metadata.recovery.strategy": "none",
             }
         )  # fmt: skip
         try:
@@ -271,7 +363,8 @@ FAULTS: dict[str, tuple[int, Callable[[Round, Member], None]]] = {
 }
 """Each with its odds."""
 
-NEEDS = {"broker lost": Needs.NODES, "two brokers lost": Needs.NODES, "disk full": Needs.DISK}
+NEED_NODES, NEED_DISK = {"broker lost", "two brokers lost"}, {"disk full"}
+"""Those that need three nodes, or a small disk, which not every round has."""
 
 
 # --- internal

@@ -8,14 +8,12 @@ output i of a key from its inputs 0 to i, their numbers for gaps and repeats, an
 for byte.
 
 The seed also decides what a round is: with one input or three (``rich``), on one node or three, with one protocol of the group or the
-other, with standbys or without, and whether state is also rebuilt by Spark. The moment of a fault depends on the machine, so a seed
-repeats faults and inputs, but not the exact run.
+other, with standbys or without. The moment of a fault depends on the machine, so a seed repeats faults and inputs, but not the exact run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -32,8 +30,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tests.kafka.broker.cluster import Cluster
-from tests.kafka.faults import FAULTS, NEEDS, SESSION_S, Needs
-from tests.kafka.processes import tailrace
+from tests.kafka.faults import FAULTS, NEED_DISK, NEED_NODES, SESSION_S
 from tests.runtime.processes import PATIENCE_S, Process, wait_until
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
@@ -74,7 +71,6 @@ class Plan:
     """The group's protocol is that of KIP-848."""
     standbys: bool = False
     """Each task has a standby."""
-    spark: bool = False
     pause_s: float = 1.0
     """On average, between two faults."""
 
@@ -88,14 +84,13 @@ class Plan:
             nodes=3 if seed % 5 == 4 else 1,
             consumer_protocol=seed % 3 == 2,
             standbys=seed % 4 in (1, 2),
-            spark=seed % 10 == 6,
         )
 
     @property
     def variant(self) -> str:
         """In words."""
         said = ["rich" if self.rich else "plain", f"{self.nodes} node{'s'[: self.nodes - 1]}"]
-        some = {"KIP-848": self.consumer_protocol, "standbys": self.standbys, "Spark": self.spark}
+        some = {"KIP-848": self.consumer_protocol, "standbys": self.standbys}
         return ", ".join([*said, *(name for name, is_so in some.items() if is_so)])
 
 
@@ -188,6 +183,7 @@ class Round(SoakRound):
         self.states.mkdir(exist_ok=True)
         self.prefix = f"round-{plan.seed}."
         self.url = f"kafka://{cluster.bootstrap}/{self.prefix}"
+        self.plans = {one.name: one.plan() for one in (first_app(rich=plan.rich), second_app())}
         session = (
             {"GROUP_PROTOCOL": "consumer"}
             if plan.consumer_protocol
@@ -218,8 +214,8 @@ class Round(SoakRound):
     def _prepare(self) -> None:
         log = KafkaLog(self.url)
         try:
-            for app in (first_app(rich=self.plan.rich), second_app()):
-                prepare_log(log, app.plan(), create_declared=True)
+            for plan in self.plans.values():
+                prepare_log(log, plan, create_declared=True)
             writer = log.writer("feed")
             writer.append(feed.outputs(self.seed, 0, 500, rich=self.plan.rich))
             writer.commit({feed.PLACE: 500}, feed.GROUP)
@@ -229,7 +225,7 @@ class Round(SoakRound):
             )
             for one in first:
                 one.start()
-            tape = first_app(rich=self.plan.rich).plan().tape_topic
+            tape = self.plans["first"].tape_topic
 
             def begun() -> bool:
                 for one in first:
@@ -254,11 +250,9 @@ class Round(SoakRound):
         for one in self.members:
             one.keep()
         self._keep_feeding()
-        unmet = {Needs.NODES: self.plan.nodes < 3, Needs.DISK: self.disk is None}
-        names = [name for name, (odds, _) in FAULTS.items() for _ in range(odds)]
-        name = self.random.choice(names)
-        while unmet.get(NEEDS.get(name, Needs.NOTHING), False):
-            name = self.random.choice(names)
+        unmet = (NEED_NODES if self.plan.nodes < 3 else set()) | (NEED_DISK if self.disk is None else set())
+        odds = {name: odds for name, (odds, _) in FAULTS.items() if name not in unmet}
+        (name,) = self.random.choices([*odds], [*odds.values()])
         member = self.random.choice(self.members)
         self.report.faults[name] += 1
         self.note(f"{name}: {member.state.name}")
@@ -294,22 +288,11 @@ class Round(SoakRound):
         self.note("the checks begin")
         log = KafkaLog(self.url)
         log.ends(log.topics())  # raises if a transaction is open
-        for app in (first_app(rich=self.plan.rich), second_app()):
-            check_offsets(log, app.plan())
+        for plan in self.plans.values():
+            check_offsets(log, plan)
         log.close()
         states = {one.service: one.state for one in self.members[:: self.plan.members]}
         self.report.figures = checks.check(self.url, states, self.seed, rich=self.plan.rich)
-        if self.plan.spark:
-            for service in states:
-                self._check_by_spark(service)
-
-    def _check_by_spark(self, service: str) -> None:
-        """State in the log equals what Spark rebuilds; the replay has compared it with the folders."""
-        app, to = f"tests.soak.apps:{service}", self.folder / f"rebuilt-{service}"
-        arguments = ("--log", self.url, "--to", to, "--engine", "spark", "--json")
-        found = json.loads(tailrace("rebuild", app, *arguments, environment=self.environment))
-        assert found["same_rows"], found
-        assert not found["other_rows"], found
 
 
 def check_offsets(log: KafkaLog, plan: AppPlan) -> None:
