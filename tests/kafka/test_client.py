@@ -28,6 +28,8 @@ from tailrace.log.options import LogOptions
 from tests.cli.commands import run
 from tests.runtime.processes import Process, wait_until
 
+APP, NOWHERE = "tests.kafka.apps:app", ("--log", "kafka://127.0.0.1:1")
+
 # --- errors: what is done about each, and what is said
 
 FENCED = (Kind.FENCED, FencedError)
@@ -104,11 +106,8 @@ def test_what_a_right_is_missing_for_is_named(name: str, told: str) -> None:
     assert f"Give the user the rights on {told}" in str(made)
 
 
-def test_an_error_that_nobody_knows_ends_the_transaction() -> None:
+def test_an_error_that_nobody_knows_ends_the_transaction_unless_it_is_fatal() -> None:
     assert kind_of(KafkaError(code_of("_STATE"), "x")) is Kind.ABORT
-
-
-def test_a_fatal_error_and_one_that_needs_an_abort_are_told_apart() -> None:
     assert kind_of(KafkaError(code_of("_STATE"), "x", fatal=True)) is Kind.FATAL
     assert kind_of(KafkaError(code_of("_STATE"), "x", txn_requires_abort=True)) is Kind.ABORT
     assert kind_of(KafkaError(code_of("_FENCED"), "x", fatal=True)) is Kind.FENCED
@@ -184,21 +183,25 @@ def test_a_denied_connection_is_logged_beside_a_lost_one_and_remembered_until_th
     assert world.outages.denial is None
 
 
-def test_other_lines_of_the_library_are_logged_and_those_of_connections_are_not(world: World) -> None:
-    world.outages.log(logging.WARNING, "%s [%s] %s", "FAIL", "tailrace#consumer-1", "h:1/1: Disconnected")
-    world.outages.log(logging.WARNING, "%s [%s] %s", "MAXPOLL", "tailrace#consumer-1", "exceeded")
-    assert world.told() == ["MAXPOLL [tailrace#consumer-1] exceeded"]
-
-
-def test_a_producer_that_starts_before_its_coordinator_warns_of_nothing(world: World) -> None:
+def test_lines_of_the_library_are_logged_but_for_those_of_connections_and_of_coordinators_that_load(
+    world: World,
+) -> None:
     failed = "[thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: Broker: "
     passing = f"{failed}Coordinator load in progress: retrying"
-    lasting = f"{failed}Transactional Id authorization failed: retrying"
-    for text in (passing, lasting):
-        world.outages.log(logging.WARNING, "%s [%s] %s", "GETPID", "tailrace#producer-1", text)
-    assert world.told() == [f"GETPID [tailrace#producer-1] {lasting}"]
-    world.outages.log(logging.WARNING, "%s [%s] %s", "OTHER", "tailrace#producer-1", passing)
-    assert len(world.told()) == 1
+    for kind, text in (
+        ("FAIL", "h:1/1: Disconnected"),
+        ("MAXPOLL", "exceeded"),
+        ("GETPID", passing),
+        ("GETPID", lasting := f"{failed}Transactional Id authorization failed: retrying"),
+        ("OTHER", passing),
+    ):
+        world.outages.log(logging.WARNING, "%s [%s] %s", kind, "tailrace#1", text)
+    said = [
+        "MAXPOLL [tailrace#1] exceeded",
+        f"GETPID [tailrace#1] {lasting}",
+        f"OTHER [tailrace#1] {passing}",
+    ]
+    assert world.told() == said
 
 
 def test_a_question_that_waits_is_logged_with_addresses_and_reason(world: World) -> None:
@@ -215,12 +218,11 @@ def test_a_question_that_waits_is_logged_with_addresses_and_reason(world: World)
 
 
 def test_every_command_says_which_address_it_waits_for(tmp_path: Path) -> None:
-    app, at = "tests.kafka.apps:app", ("--log", "kafka://127.0.0.1:1")
     commands = [
-        ("run", app, *at, "--state", tmp_path / "state"),
-        ("log", "list", *at),
-        ("replay", app, *at),
-        ("migrate", "--from", "kafka://127.0.0.1:1", "--to", tmp_path / "log", "--app", app),
+        ("run", APP, *NOWHERE, "--state", tmp_path / "state"),
+        ("log", "list", *NOWHERE),
+        ("replay", APP, *NOWHERE),
+        ("migrate", "--from", NOWHERE[1], "--to", tmp_path / "log", "--app", APP),
     ]
     started = [Process(tmp_path / f"{number}.log", "tailrace", *one) for number, one in enumerate(commands)]
     said = "waiting for Kafka at 127.0.0.1:1: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed"
@@ -272,7 +274,26 @@ def test_settings_of_the_environment_that_cannot_be_used_are_refused(monkeypatch
     for name, value in (("ACKS", "1"), ("NO_SUCH_SETTING", "1"), ("FILE", "nowhere.properties")):
         with monkeypatch.context() as changed:
             changed.setenv(f"TAILRACE_KAFKA_{name}", value)
-            assert run("status", "tests.kafka.apps:app", "--log", "kafka://127.0.0.1:1").code == 2
+            assert run("status", APP, *NOWHERE).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", APP, "--state", "s", "--log", "kafka://"], "kafka://host:9092"),
+        (["run", APP, "--state", "s", *NOWHERE, "--workers", "2"], "--workers is not for Kafka"),
+        (
+            ["run", APP, "--state", "s", *NOWHERE, "--from-snapshot", "x"],
+            "needs the name or id of a snapshot",
+        ),
+        (["log", "copy", "copied", *NOWHERE], "works with the embedded log only"),
+    ],
+)
+def test_what_is_not_there_on_kafka_is_refused_by_name(tmp_path, monkeypatch, arguments, told) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*arguments)
+    assert ended.code
+    assert told in ended.err
 
 
 @pytest.mark.parametrize(
@@ -295,25 +316,17 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
     monkeypatch.setattr(
         "tailrace.cli.run.LogOptions", lambda **given: replace(LogOptions(**given), patience_s=0.1)
     )
-    where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
-    ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)
+    ended = run("run", APP, *NOWHERE, "--state", tmp_path, "--commit-interval", interval)
     said = f"--commit-interval is {interval}, and Kafka aborts a transaction that is open for"
     assert (ended.code, said in ended.err) == (2 if refused else 1, refused), ended.err  # no broker answers
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("sasl.passwort", "secret", "sasl.passwort"),
-        ("sasl.mechanism", "secret", "sasl.mechanism"),
-        ("ssl.ca.location", "/secret", "ssl.ca.location"),
-    ],
-)
-def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name, value, told) -> None:
-    log = KafkaLog("kafka://h:1", LogOptions(settings={"security.protocol": "SASL_SSL", name: value}))
+@pytest.mark.parametrize("name", ["sasl.passwort", "sasl.mechanism", "ssl.ca.location"])
+def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name) -> None:
+    log = KafkaLog("kafka://h:1", LogOptions(settings={"security.protocol": "SASL_SSL", name: "/secret"}))
     with pytest.raises(UsageError, match="does not take its settings") as raised:
         log.topics()
-    assert told in str(raised.value)
+    assert name in str(raised.value)
     assert "secret" not in str(raised.value)
 
 
