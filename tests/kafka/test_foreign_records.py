@@ -4,50 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from tailrace.core.errors import (
-    BadRecordError,
-    CorruptStateError,
-    ForeignLogError,
-    RecordTooLargeError,
-    WrongPartitionError,
-)
+from tailrace.core.errors import BadRecordError, CorruptStateError, ForeignLogError, RecordTooLargeError
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import scan
-from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.retirement import publishers_of
 from tailrace.log import TopicPartition
 from tests.cli.commands import Ended, run
-from tests.kafka import apps
-from tests.kafka.outside import Outside
-from tests.kafka.shop import ORDER, PLAN, Shop, serving
+from tests.kafka.processes import rebuilt
+from tests.kafka.shop import PLAN, Shop, serving
+from tests.kafka.visits import Visits
 
 APP = "tests.kafka.shop:app"
 
 
 def check_no_history(shop: Shop, folder: Path, named: str) -> None:
     """Neither a replay nor a rebuild reads past a record."""
-    asked = Request(
-        app=APP,
-        source=Source(log=shop.url),
-        to=Destination(uri=str(folder / "rebuilt")),
-        failures=Failures(any_environment=True),
-        order="tape",
-    )
     with pytest.raises(CorruptStateError, match=named):
         replay(PLAN, shop.log, ReplayOptions(any_environment=True))
     with pytest.raises(CorruptStateError, match=named):
-        rebuild(asked, LocalEngine(1))
+        rebuilt(APP, shop.url, folder / "rebuilt", order="tape")
 
 
 def written_into_the_tape(shop: Shop, what: str) -> int:
@@ -60,35 +44,30 @@ def written_into_the_tape(shop: Shop, what: str) -> int:
 
 @pytest.mark.parametrize("what", ["of another form", "an old one"])
 def test_a_record_behind_the_last_commit_of_a_tape_is_named_by_start_status_replay_and_rebuild(
-    kafka_url: str, tmp_path: Path, what: str
+    shop: Shop, tmp_path: Path, what: str
 ) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        shop.stop()
-        named = f"'shop.tape' partition 0 .*at offset {(at := written_into_the_tape(shop, what))}"
-        for stores in (shop.stores.copy(), {}):
-            with serving(kafka_url) as later, pytest.raises(CorruptStateError, match=named):
-                later.stores = stores
-                later.start()
-        if what == "of another form":
-            check_no_history(shop, tmp_path, named)
-            (problem,) = json.loads(run("status", APP, "--log", kafka_url, "--json").out)["problems"]
-            assert f"offset {at}" in problem
+    shop.lived()
+    shop.stop()
+    named = f"'shop.tape' partition 0 .*at offset {(at := written_into_the_tape(shop, what))}"
+    shop.refuses(CorruptStateError, named)
+    if what == "of another form":
+        check_no_history(shop, tmp_path, named)
+        (problem,) = json.loads(run("status", APP, "--log", shop.url, "--json").out)["problems"]
+        assert f"offset {at}" in problem
 
 
 def test_a_record_between_two_commits_of_a_tape_is_named_by_replay_and_rebuild(
-    kafka_url: str, tmp_path: Path
+    shop: Shop, tmp_path: Path
 ) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        at = written_into_the_tape(shop, "an old one")
-        shop.lived()
-        shop.stop()
-        check_no_history(
-            shop, tmp_path, f"'shop.tape' partition 0 has a record at offset {at} which no task has written"
-        )
-        shop.lived()  # it never reads its tape
-        assert shop.counts() == {f"k{n}": 12 for n in range(5)}
+    shop.lived()
+    at = written_into_the_tape(shop, "an old one")
+    shop.lived()
+    shop.stop()
+    check_no_history(
+        shop, tmp_path, f"'shop.tape' partition 0 has a record at offset {at} which no task has written"
+    )
+    shop.lived()  # it never reads its tape
+    assert shop.counts() == {f"k{n}": 12 for n in range(5)}
 
 
 @pytest.mark.parametrize(
@@ -97,77 +76,54 @@ def test_a_record_between_two_commits_of_a_tape_is_named_by_replay_and_rebuild(
     ids=["no key", "a key like a row"],
 )
 def test_a_record_behind_the_last_commit_of_a_changelog_is_named(
-    kafka_url: str, key: bytes | None, said: str
+    shop: Shop, key: bytes | None, said: str
 ) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        shop.stop()
-        if key is None:
-            shop.configure("shop.changelog", cleanup_policy="delete")  # a compacted topic takes none without
-        shop.append("shop.changelog", key, b"\x10\x80")
-        at = next(one.offset for one in scan(shop.log, "shop.changelog", 0) if one.value == b"\x10\x80")
-        for stores in (shop.stores.copy(), {}):
-            shop.stores = stores
-            with pytest.raises(
-                CorruptStateError, match=f"{said}.* at offset {at}, which no task has written"
-            ):
-                shop.start()
-            shop.abandon()
+    shop.lived()
+    shop.stop()
+    if key is None:
+        shop.configure("shop.changelog", cleanup_policy="delete")  # a compacted topic takes none without
+    shop.append("shop.changelog", key, b"\x10\x80")
+    at = next(one.offset for one in scan(shop.log, "shop.changelog", 0) if one.value == b"\x10\x80")
+    shop.refuses(CorruptStateError, f"{said}.* at offset {at}, which no task has written")
 
 
-def test_a_record_between_two_commits_of_a_changelog_is_found_by_its_key(kafka_url: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        at = shop.log.end_offset("shop.changelog", 0)
-        shop.append("shop.changelog", b"order-7", b"{}")
-        shop.lived()
-        shop.restart(keep_state=True)  # its own store has not read it
-        with pytest.raises(CorruptStateError, match=f"with the key b'order-7' at offset {at},"):
-            shop.restart(keep_state=False)
+def test_a_record_between_two_commits_of_a_changelog_is_found_by_its_key(shop: Shop) -> None:
+    shop.lived()
+    at = shop.log.end_offset("shop.changelog", 0)
+    shop.append("shop.changelog", b"order-7", b"{}")
+    shop.lived()
+    shop.restart(keep_state=True)  # its own store has not read it
+    with pytest.raises(CorruptStateError, match=f"with the key b'order-7' at offset {at},"):
+        shop.restart(keep_state=False)
 
 
 @pytest.mark.parametrize("topic", ["orders", "shop.inbox"])
-def test_a_record_in_an_input_or_inbox_stops_its_task_and_is_named(kafka_url: str, topic: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        at = shop.log.end_offset(topic, 0)
-        shop.append(topic, b"k1", b"\xffforeign")
-        with pytest.raises(BadRecordError, match="undecodable" if topic == "shop.inbox" else None) as raised:
-            shop.work(lambda: False)
-        assert (raised.value.topic, raised.value.partition, raised.value.offset) == (topic, 0, at)
+def test_a_record_in_an_input_or_inbox_stops_its_task_and_is_named(shop: Shop, topic: str) -> None:
+    shop.lived()
+    at = shop.log.end_offset(topic, 0)
+    shop.append(topic, b"k1", b"\xffforeign")
+    with pytest.raises(BadRecordError, match="undecodable" if topic == "shop.inbox" else None) as raised:
+        shop.work(lambda: False)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == (topic, 0, at)
 
 
-def test_a_producer_with_another_partitioner_is_named_at_its_first_event(kafka_url: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.start()
-        for number in range(2):
-            shop.append("orders", b"k1", ORDER % b"k1", number)
-        with pytest.raises(WrongPartitionError, match="orders") as raised:
-            shop.work(lambda: False)
-        assert "the key 'k1' belongs to partition 1" in str(raised.value)
-        assert "repartition=True" in str(raised.value)
-
-
-def test_records_among_watermarks_are_named_and_those_of_a_topic_that_is_not_ours_are_not(
-    kafka_url: str,
-) -> None:
-    with serving(kafka_url) as shop:
-        shop.create("books.publishers")
-        shop.append("books.publishers", b"one", b"a publisher of books")
-        publishers_of(shop.log)  # as a service that starts
-        shop.lived()
-        shop.append("totals.watermarks", b"someone", b"\xffhello")
-        with (
-            closing(shop.log.reader({TopicPartition("totals", 0): 0})) as reader,
-            pytest.raises(ForeignLogError, match=r"'totals\.watermarks' has a record at offset"),
-        ):
-            reader.published("totals", 0)
-        shop.append("totals.publishers", b"someone", b"\xffhello")
-        with pytest.raises(ForeignLogError, match=r"'totals\.publishers' has a record at offset"):
-            publishers_of(shop.log)
-        shop.append("shop.inbox.watermarks", b"someone", b"\xffhello")
-        with pytest.raises(ForeignLogError, match="no watermark"):
-            shop.work(lambda: False)
+def test_records_among_watermarks_are_named_and_those_of_a_topic_that_is_not_ours_are_not(shop: Shop) -> None:
+    shop.create("books.publishers")
+    shop.append("books.publishers", b"one", b"a publisher of books")
+    publishers_of(shop.log)  # as a service that starts
+    shop.lived()
+    shop.append("totals.watermarks", b"someone", b"\xffhello")
+    with (
+        closing(shop.log.reader({TopicPartition("totals", 0): 0})) as reader,
+        pytest.raises(ForeignLogError, match=r"'totals\.watermarks' has a record at offset"),
+    ):
+        reader.published("totals", 0)
+    shop.append("totals.publishers", b"someone", b"\xffhello")
+    with pytest.raises(ForeignLogError, match=r"'totals\.publishers' has a record at offset"):
+        publishers_of(shop.log)
+    shop.append("shop.inbox.watermarks", b"someone", b"\xffhello")
+    with pytest.raises(ForeignLogError, match="no watermark"):
+        shop.work(lambda: False)
 
 
 def test_records_among_dead_letters_and_notes_are_listed_or_named(kafka_url: str) -> None:
@@ -189,51 +145,46 @@ def test_records_among_dead_letters_and_notes_are_listed_or_named(kafka_url: str
             check_lives_here(shop.log, "shop")  # as a service that starts
 
 
-def test_a_record_that_is_too_large_is_named_and_handled_once_there_is_room(kafka_url: str) -> None:
+def test_a_record_that_is_too_large_is_named_and_handled_once_there_is_room(shop: Shop) -> None:
     """An event, an entry of the changelog, and the record of the tape. Nothing is committed, and nothing is lost."""
-    with serving(kafka_url) as shop:
-        shop.lived()
-        for topic, note, key in (("totals", "emit", b"k0"), ("shop.changelog", "keep", b"Counter\0k0")):
-            shop.configure(topic, max_message_bytes="100000")
-            shop.order(1, note + os.urandom(75_000).hex())
-            for _ in range(2):
-                with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes") as raised:
-                    shop.work()
-                assert raised.value.topic == topic
-                assert isinstance(raised.value.key, bytes)
-                assert key in raised.value.key
-                shop.restart(keep_state=True)
-            shop.configure(topic, max_message_bytes="1000000")
-            shop.order(4)
-            shop.work()
-        assert shop.counts() == {"k0": 8, "k1": 6, "k2": 6, "k3": 6, "k4": 4}
-        shop.configure("shop.tape", max_message_bytes="100")
-        shop.order(20)
-        with pytest.raises(RecordTooLargeError, match="shorter --commit-interval") as raised:
-            shop.work()
-        assert raised.value.topic == "shop.tape"
+    shop.lived()
+    for topic, note, key in (("totals", "emit", b"k0"), ("shop.changelog", "keep", b"Counter\0k0")):
+        shop.configure(topic, max_message_bytes="100000")
+        shop.order(1, note + os.urandom(75_000).hex())
+        for _ in range(2):
+            with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes") as raised:
+                shop.work()
+            assert raised.value.topic == topic
+            assert isinstance(raised.value.key, bytes)
+            assert key in raised.value.key
+            shop.restart(keep_state=True)
+        shop.configure(topic, max_message_bytes="1000000")
+        shop.order(4)
+        shop.work()
+    assert shop.counts() == {"k0": 8, "k1": 6, "k2": 6, "k3": 6, "k4": 4}
+    shop.configure("shop.tape", max_message_bytes="100")
+    shop.order(20)
+    with pytest.raises(RecordTooLargeError, match="shorter --commit-interval") as raised:
+        shop.work()
+    assert raised.value.topic == "shop.tape"
 
 
 # --- a default producer of confluent-kafka spreads keys by CRC32
 
 
-KEYS = [f"k{number}" for number in range(10)]
-
-
-class Way:
+class Way(Visits):
     """The service by its commands, and producers beside it."""
 
     def __init__(self, url: str, state: Path) -> None:
-        self.outside, self.now_ms = Outside(url), 1_700_000_000_000
+        super().__init__(url, prepared=False)
         self.where = ("--log", url, "--state", state)
 
     def produce(self, **settings: str) -> None:
-        """An order of each key, by a producer with these settings and else its defaults."""
-        producer = Producer({"bootstrap.servers": self.outside.brokers, **settings})
-        for key in KEYS:
-            self.now_ms += 1_000
-            order = msgspec.json.encode(apps.Order(key, self.now_ms))
-            producer.produce(f"{self.outside.prefix}orders", order, key, timestamp=self.now_ms)
+        """An event of each key, by a producer with these settings and else its defaults."""
+        brokers, _, prefix = self.log.place.removeprefix("kafka://").partition("/")
+        producer = Producer({"bootstrap.servers": brokers, **settings})
+        for one in self.next(1):
+            producer.produce(prefix + one.topic, one.value, one.key, timestamp=one.timestamp_ms)
         assert producer.flush(30) == 0
 
     def run(self, app: str, *arguments: str) -> Ended:
@@ -244,18 +195,12 @@ class Way:
         ended = self.run(app, *arguments)
         assert ended.code == 0, ended.err
 
-    def totals(self) -> dict[str, list[int]]:
-        """The totals of each key, as another program reads them."""
-        found: dict[str, list[int]] = {}
-        for message in (one for partition in self.outside.messages("totals") for one in partition):
-            total = msgspec.json.decode(message.value() or b"", type=apps.Total)
-            found.setdefault(total.key, []).append(total.count)
-        return found
-
 
 @pytest.fixture
-def way(kafka_url: str, tmp_path: Path, quiet_logs: None) -> Way:
-    return Way(kafka_url, tmp_path)
+def way(kafka_url: str, tmp_path: Path) -> Iterator[Way]:
+    made = Way(kafka_url, tmp_path)
+    with closing(made.log):
+        yield made
 
 
 def stop_by_default_producer(way: Way, app: str) -> None:
@@ -284,18 +229,17 @@ def test_what_a_default_producer_has_written_is_redriven_and_the_corrected_produ
     way.produce(partitioner="murmur2_random")
     # Again: those that an ordered actor kept waiting are handled now.
     way.done("dead_lettering", "--until-end", "--allow-dead-letters")
-    log = ("--log", way.outside.url)
-    redriven = run("dead-letters", "redrive", "counts", "--reason", "foreign-partition", *log)
+    redriven = run("dead-letters", "redrive", "visits", "--reason", "foreign-partition", *way.where[:2])
     assert redriven.code == 0
     assert "0 dead letters were redriven" not in redriven.out
     way.done("ordered", "--end-of-input")
-    assert way.totals() == {key: [1, 2, 3] for key in KEYS}
-    assert run("replay", "tests.kafka.apps:ordered", *log).code == 0
+    way.await_all()
+    assert run("replay", "tests.kafka.apps:ordered", *way.where[:2]).code == 0
 
 
 def test_an_app_that_has_run_reads_a_default_producer_by_repartitioning(way: Way) -> None:
-    stop_by_default_producer(way, "counts")
+    stop_by_default_producer(way, "first")
     way.done("repartitioned", "--until-end", "--change-inputs", "--create-topics")
     way.produce()
     way.done("repartitioned")
-    assert way.totals() == {key: [1, 2, 3] for key in KEYS}
+    way.await_all()

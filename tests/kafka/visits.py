@@ -11,7 +11,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tests.kafka import apps
-from tests.runtime.processes import wait_until
+from tests.runtime.processes import Process, wait_until
 
 FIRST, SECOND, BROKEN, UNRELATED = (
     f"tests.kafka.apps:{name}" for name in ("first", "second", "broken", "unrelated")
@@ -24,19 +24,24 @@ TASKS = range(PLAN.partitions)
 class Visits:
     """Feeds rounds: one event of each key."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, prepared: bool = True) -> None:
         self.log = KafkaLog(url)
         self.rounds = 0
-        for app in (apps.first, apps.unrelated):
+        for app in (apps.first, apps.unrelated) if prepared else ():
             prepare_log(self.log, app.plan(), create_declared=True)
 
-    def feed(self, rounds: int) -> None:
-        """Append events."""
+    def next(self, rounds: int) -> list[Output]:
+        """The events of the next rounds."""
         numbers = range(self.rounds * KEYS, (self.rounds + rounds) * KEYS)
-        made = [
+        self.rounds += rounds
+        return [
             Output("came", b"k%d" % (n % KEYS), b'{"key":"k%d","at_ms":%d}' % (n % KEYS, n + 1), n + 1)
             for n in numbers
         ]
+
+    def feed(self, rounds: int) -> None:
+        """Append events."""
+        made = self.next(rounds)
 
         def is_appended() -> bool:
             try:
@@ -46,7 +51,10 @@ class Visits:
             return True
 
         wait_until(is_appended, "the events are appended")
-        self.rounds += rounds
+
+    def ends(self) -> int:
+        """Where the outputs end, all partitions together."""
+        return sum(self.log.end_offset("visited", number) for number in TASKS)
 
     def totals(self) -> list[apps.Visited]:
         """The outputs, those of a key in their order."""
@@ -63,13 +71,14 @@ class Visits:
             found.setdefault(one.key, []).append(one.count)
         return found
 
-    def await_all(self, patience_s: float = 120) -> None:
-        """Until all are counted; then each was counted once."""
-        wait_until(
-            lambda: sum(map(len, self.counts().values())) >= self.rounds * KEYS,
-            "all events are counted",
-            patience_s,
-        )
+    def await_all(self, *processes: Process) -> None:
+        """Until all are counted, while processes live; then each was counted once."""
+
+        def are_counted() -> bool:
+            assert all(one.code() is None for one in processes), [one.text()[-3_000:] for one in processes]
+            return sum(map(len, self.counts().values())) >= self.rounds * KEYS
+
+        wait_until(are_counted, "all events are counted")
         assert self.counts() == {f"k{n}": [*range(1, self.rounds + 1)] for n in range(KEYS)}
 
     def hidden(self) -> set[int]:
