@@ -10,13 +10,19 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tailrace.log.kafka import KafkaLog
 from tests.kafka.broker.artefacts import NoBrokerError
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.broker.node import known_nodes
+from tests.kafka.processes import Members
+from tests.kafka.shop import Shop, serving
+from tests.kafka.visits import Visits
 
 _ANSWER_S = 60.0
 
@@ -43,3 +49,37 @@ def kafka_url(kafka: str) -> Iterator[str]:
     if names := [one for one in admin.list_topics(timeout=_ANSWER_S).topics if one.startswith(prefix)]:
         for deleted in admin.delete_topics(names).values():
             deleted.exception(_ANSWER_S)  # the test itself may just have deleted one
+
+
+@pytest.fixture
+def log(kafka_url: str) -> Iterator[KafkaLog]:
+    """The log that has no topics yet."""
+    with closing(KafkaLog(kafka_url)) as made:
+        yield made
+
+
+@pytest.fixture
+def shop(kafka_url: str) -> Iterator[Shop]:
+    """The app ``shop`` on this log, with a worker in this process."""
+    with serving(kafka_url) as made:
+        yield made
+
+
+@pytest.fixture
+def visits(kafka_url: str) -> Iterator[Visits]:
+    """What the app that counts visits gets on this log."""
+    made = Visits(kafka_url)
+    with closing(made.log):
+        yield made
+
+
+@pytest.fixture
+def members(kafka_url: str, tmp_path: Path) -> Iterator[Members]:
+    """Processes on this log, each with a state folder in ``tmp_path``."""
+    with closing(Members(kafka_url, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _as_before(quiet_logs: None) -> None:
+    """Commands run in this process."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import closing, suppress
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as At
@@ -13,6 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.core.declare.plan import Plan
+from tailrace.log import Writer
 from tailrace.log.kafka import KafkaLog
 from tests.runtime.processes import wait_until
 
@@ -47,27 +50,21 @@ class Outside:
 
     def configure(self, topic: str, **config: str) -> None:
         """Change settings of a topic, and wait until the broker has applied it: the controller answers earlier."""
-        self._configure(ResourceType.TOPIC, topic, **config)
-        resource = ConfigResource(ResourceType.TOPIC, self.prefix + topic)
-
-        def is_applied() -> bool:
-            (answer,) = self.admin.describe_configs([resource]).values()
-            found = answer.result()
-            return all(found[name.replace("_", ".")].value == value for name, value in config.items())
-
-        wait_until(is_applied, f"the settings of {topic} are applied")
+        wanted = {name.replace("_", "."): value for name, value in config.items()}
+        with closing(KafkaLog(self.url)) as log:
+            log.admin.alter(topic, wanted)
+            wait_until(
+                lambda: wanted.items() <= log.admin.details([topic])[topic].config.items(),
+                f"the settings of {topic} are applied",
+            )
 
     def shorten_session(self, app: str) -> None:
         """Let the brokers find soon that a member of a group is dead, where the protocol is ``consumer``."""
-        self._configure(ResourceType.GROUP, app, consumer_session_timeout_ms="3000")
-
-    def _configure(self, kind: ResourceType, of: str, **config: str) -> None:
-        entries = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
-        ]
-        resource = ConfigResource(kind, self.prefix + of, incremental_configs=entries)
-        for done in self.admin.incremental_alter_configs([resource]).values():
+        entry = ConfigEntry(
+            "consumer.session.timeout.ms", "3000", incremental_operation=AlterConfigOpType.SET
+        )
+        group = ConfigResource(ResourceType.GROUP, self.prefix + app, incremental_configs=[entry])
+        for done in self.admin.incremental_alter_configs([group]).values():
             done.result()
 
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
@@ -101,21 +98,12 @@ class Outside:
             for topic in topics:
                 log.create_topic(topic, known[topic])
 
-    def replace_feed(self, topic: str) -> None:
-        """Delete a topic with publications, and create it again."""
-        self.delete(topic)
-        self.create(topic, cleanup_policy="compact")
-
     def expire(self, app: str) -> None:
         """Let the groups of an app lose their offsets, as after a week without a process."""
         for group in (app, f"{app}#begun"):
             for done in self.admin.delete_consumer_groups([self.prefix + group]).values():
                 with suppress(KafkaException):  # it has no offsets
                     done.result()
-
-    def messages(self, topic: str) -> list[list[Message]]:
-        """See ``messages``."""
-        return messages(self.brokers, self.prefix + topic)
 
     def named_producers(self, plan: Plan) -> dict[int, str]:
         """By task, the transactional id that the group names for it; see ``tailrace.log.kafka.process_transaction``."""
@@ -125,6 +113,32 @@ class Outside:
         ) as group:
             found = group.committed(places, _ANSWER_S)
             return {one.partition: (one.metadata or "").partition("\n")[0] for one in found}
+
+
+class Stuck:
+    """A client of the library, of which one call does not come back before it is released."""
+
+    def __init__(self, client: Any, call: str) -> None:
+        self.released = threading.Event()
+        self._client, self._call = client, call
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        return (lambda *_, **__: self.released.wait()) if name == self._call else call
+
+    def __len__(self) -> int:
+        return len(self._client)
+
+
+def await_written(log: KafkaLog, topic: str, behind: int = 0, writer: Writer | None = None) -> None:
+    """Wait until a record that was appended in a transaction is at the broker, in partition 0 behind an offset."""
+
+    def is_written() -> bool:
+        if writer is not None:
+            writer.append([])  # hands over what has not been sent
+        return log.end_offset(topic, 0) > behind
+
+    wait_until(is_written, "the record is at the broker")
 
 
 def messages(bootstrap: str, topic: str) -> list[list[Message]]:

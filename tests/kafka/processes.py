@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tailrace.core.declare.plan import Plan
-from tailrace.core.records import Output
-from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.preparing import prepare_log
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tests.runtime.processes import Process, wait_until
 
 SESSION = {"TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": "6000"}
@@ -38,10 +37,13 @@ class Members:
         app: str,
         name: str,
         *options: object,
+        tasks: int = 0,
         environment: Mapping[str, str] | None = None,
         by: tuple[object, ...] = ("tailrace",),
     ) -> Process:
-        """``name`` is that of the state folder. ``by`` is the module that runs the command."""
+        """``name`` is that of the state folder. ``tasks`` is how many tasks are waited for that begin to run in it, and ``by`` the module
+        that runs the command.
+        """
         made = Process(
             self.folder / f"{name}-{len(self._started)}.log",
             *(*by, "run", app, "--log", self.url, "--state", self.folder / name),
@@ -49,6 +51,8 @@ class Members:
             environment={**self.environment, **(environment or {})},
         )
         self._started.append(made)
+        if tasks:
+            await_tasks(made, tasks)
         return made
 
     def close(self) -> None:
@@ -85,42 +89,22 @@ def stopped(process: Process) -> None:
     assert process.ended() == 0, process.text()[-3_000:]
 
 
-def come_and_go(
-    members: Members,
-    log: KafkaLog,
-    app: str,
-    plan: Plan,
-    parts: tuple[Sequence[Output], Sequence[Output], Sequence[Output]],
-    has_results: Callable[[], bool],
-) -> Path:
-    """Run an app over three parts of its events: one member catches up with the first, another joins it, and the first is killed.
-
-    The other takes the rest, and leaves. Returns its state folder.
-    """
-    prepare_log(log, plan, create_declared=True)
-    log.append_all(parts[0])
-    one = members.start(app, "one")
-    await_tasks(one, plan.partitions)
-    two = members.start(app, "two")
-    await_tasks(two, 1)
-    log.append_all(parts[1])
-    wait_until(has_results, "there are results")
-    one.kill()
-    log.append_all(parts[2])
-    await_tasks(two, plan.partitions)
-    stopped(two)
-    return members.folder / "two"
-
-
-def tailrace(*arguments: object, environment: Mapping[str, str] | None = None, code: int = 0) -> str:
-    """The output of a command, which must end with this exit code. It is a process: its clients and threads end with it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **(environment or {})},
-        timeout=_COMMAND_S,
+def rebuilt(
+    app: str, log: str, to: Path, *, order: Order = "auto", archive: str | None = None
+) -> RebuildReport:
+    """Rebuild the state of an app into a folder, in this process."""
+    asked = Request(
+        app=app,
+        source=Source(log=log, archive=archive),
+        to=Destination(uri=str(to)),
+        failures=Failures(any_environment=True),
+        order=order,
     )
-    assert done.returncode == code, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
-    return done.stdout
+    return rebuild(asked, LocalEngine(1))
+
+
+def tailrace(*arguments: object) -> None:
+    """A command, which must succeed. It is a process: its clients and threads end with it."""
+    command = [sys.executable, "-m", "tailrace", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
+    assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 import tailrace as tr
-from tailrace.core.errors import LogUnavailableError
+from tailrace.core.errors import LogUnavailableError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.reading.stretches import scan
@@ -173,6 +173,15 @@ class Shop(Outside):
         self.order(20)
         self.work()
 
+    def refuses(self, error: type[TailraceError], match: str) -> None:
+        """Another process does not start, neither with the state of this one nor with none."""
+        import pytest  # not for the processes that run the app
+
+        for stores in (self.stores.copy(), {}):
+            with serving(self.url) as later, pytest.raises(error, match=match):
+                later.stores = stores
+                later.start()
+
     def abandon(self) -> None:
         """Forget a worker that could not start."""
         worker, self._worker = self._worker, None
@@ -193,13 +202,18 @@ class Shop(Outside):
         self.start()
 
     def counts(self) -> dict[str, int]:
-        """The highest count that was emitted for each key."""
-        found: dict[str, int] = {}
-        for number in range(self.log.partitions("totals")):
-            for record in scan(self.log, "totals", number):
-                one = msgspec.json.decode(record.value or b"", type=Total)
-                found[one.key] = max(found.get(one.key, 0), one.count)
-        return found
+        """See ``counts``."""
+        return counts(self.log)
+
+
+def counts(log: KafkaLog) -> dict[str, int]:
+    """The highest count that was emitted for each key."""
+    found: dict[str, int] = {}
+    for number in range(log.partitions("totals")):
+        for record in scan(log, "totals", number):
+            one = msgspec.json.decode(record.value or b"", type=Total)
+            found[one.key] = max(found.get(one.key, 0), one.count)
+    return found
 
 
 @contextmanager

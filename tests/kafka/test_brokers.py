@@ -1,31 +1,31 @@
-"""Brokers that are slow, stopped, killed, or taken for dead: they delay a log and a service, and change no result. And the brokers of the
-tests themselves, of which nothing is left behind.
+"""Brokers that are slow, stopped, killed, or taken for dead delay a log and a service, and change no result. What is gone from their files is
+missed.
 """
 
 from __future__ import annotations
 
 import resource
 import secrets
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, TailraceError
 from tailrace.core.records import Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.cluster import MOST_REQUEST_S
-from tests.kafka.broker import bound
-from tests.kafka.broker.artefacts import NoBrokerError
+from tailrace.log.kafka import writer as writer_
+from tailrace.state.snapshots import Snapshots
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.broker.node import Node
-from tests.kafka.shop import serving
+from tests.kafka.shop import PLAN, serving
 from tests.log.contract import A, visible
 from tests.runtime.processes import wait_until
 from tests.serve.asking import serving as answering
@@ -136,26 +136,22 @@ def test_a_reader_keeps_no_processor_busy_while_the_broker_is_away(log: KafkaLog
 
 
 def test_a_commit_that_a_stopped_broker_does_not_answer_is_sent_again_and_never_aborted(
-    tmp_path: Path,
+    log: KafkaLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # If the controller took the broker for dead when it wakes, the producer might be cut off: see ``taken_for_dead`` below.
-    patient = {"broker.session.timeout.ms": "20000"}
-    with (
-        Cluster(tmp_path, settings=patient) as cluster,
-        closing(KafkaLog(f"kafka://{cluster.bootstrap}")) as log,
-    ):
-        log.create_topic("a", TopicSettings(1))
-        writer = log.writer("w")
-        writer.append(one(b"1"))
-        (node,) = cluster.nodes
-        node.pause()
-        resumed = threading.Timer(MOST_REQUEST_S + 2, node.resume)  # longer than one request is waited for
-        resumed.start()
-        ends = writer.commit({A: 5}, "group")
-        resumed.join()
-        assert ends == {A: 1}
-        assert visible(log, A) == [b"1"]
-        assert log.committed_offsets("group", [A]) == {A: 5}
+    monkeypatch.setattr(writer_, "MOST_REQUEST_S", 0.4)
+    writer = log.writer("w")
+    writer.append(one(b"1"))
+    (node,) = cluster.nodes
+    node.pause()
+    # Longer than one request is waited for, and shorter than the session of the broker: if the controller took it for dead when it
+    # wakes, the producer might be cut off.
+    resumed = threading.Timer(1.2, node.resume)
+    resumed.start()
+    ends = writer.commit({A: 5}, "group")
+    resumed.join()
+    assert ends == {A: 1}
+    assert visible(log, A) == [b"1"]
+    assert log.committed_offsets("group", [A]) == {A: 5}
 
 
 # --- services
@@ -245,42 +241,99 @@ def test_while_brokers_are_silent_answers_become_older_and_then_younger(
         wait_until(lambda: asked.ask("/actors/Depot/north").body["age_ms"] < 1_500, "the broker is heard")
 
 
-# --- the brokers of the tests
+# --- batches that are gone from the files of a broker
 
 
-@pytest.mark.nightly
-def test_a_cluster_that_cannot_start_shows_its_log_and_leaves_no_process(tmp_path: Path) -> None:
-    with pytest.raises(NoBrokerError, match=r"(?s)node 1 cannot format.*num\.io\.threads"):
-        Cluster(tmp_path / "unformatted", settings={"num.io.threads": "0"})
-    with pytest.raises(NoBrokerError, match=r"(?s)node 1 has ended.*no\.such\.Reporter"):
-        Cluster(tmp_path / "started", settings={"metric.reporters": "no.such.Reporter"})
-    assert not processes_with(str(tmp_path))
+class Batch(NamedTuple):
+    is_marker: bool
+    data: bytes
 
 
-def test_a_bound_program_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    mark = str(tmp_path)
-    program = [sys.executable, "-c", "import time; print('runs', flush=True); time.sleep(60)", mark]
-    starts = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, sys.argv[1], str(os.getpid()), *sys.argv[2:]])
-time.sleep(60)
-"""
-    command = [sys.executable, "-c", starts, str(bound.__file__), *program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"runs\n"
-        assert len(processes_with(mark)) == 2
-        parent.kill()
-    wait_until(lambda: not processes_with(mark), "the program has ended", 20)
+def batches(data: bytes) -> Iterator[Batch]:
+    """The batches of a log file (KIP-98): the length of the rest at byte 8, and the attributes at byte 21."""
+    at = 0
+    while at + 12 <= len(data) and (length := int.from_bytes(data[at + 8 : at + 12], "big")):
+        end = at + 12 + length
+        yield Batch(bool(data[at + 22] & 0x20), data[at:end])
+        at = end
 
 
-def processes_with(argument: str) -> list[int]:
-    """The processes that run with a text in their arguments; one that has ended has none."""
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if argument.encode() in entry.read_bytes():
-                found.append(int(entry.parent.name))
-        except OSError:
-            continue
-    return found
+def rewrite(folder: Path, change: Callable[[list[Batch]], list[Batch]]) -> None:
+    """Change the batches of a partition. The broker recovers indexes and producers from them."""
+    file, *others = sorted(folder.glob("*.log"))
+    found = [one for each in (file, *others) for one in batches(each.read_bytes())]
+    kept = change(found)
+    assert 0 < len(kept) < len(found)
+    file.write_bytes(b"".join(one.data for one in kept))
+    for each in others:
+        each.unlink()
+    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+        for other in folder.glob(pattern):
+            other.unlink()
+
+
+def without_most_of_the_middle(found: list[Batch]) -> list[Batch]:
+    """Without the rows of all commits but the first and the last two."""
+    rows = [one for one in found if not one.is_marker]
+    assert len(rows) > 5
+    return [one for one in found if one.is_marker or one in rows[:1] or one in rows[-2:]]
+
+
+def test_lost_batches_are_found_whatever_has_come_in_their_place(
+    url: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """As after an unclean election or with a restored disk. Compaction leaves the same kind of file."""
+    with serving(url) as shop:
+        data = cluster.nodes[0].log.with_name("data")
+        for _ in range(6):
+            shop.order(10)
+            shop.work()
+        shop.stop()
+        positions = [shop.log.end_offset("orders", number) for number in range(PLAN.partitions)]
+
+        # An input loses its end, and grows past it again.
+        cluster.nodes[0].kill()
+        numbers = [number for number, at in enumerate(positions) if at > 2]
+        for number in numbers:
+            rewrite(data / f"{shop.prefix}orders-{number}", lambda found: found[: len(found) // 2])
+        cluster.start()
+        for said in ("ends at", "another record"):
+            for _ in range(2):
+                with pytest.raises(OffsetGoneError, match=rf"(?s){said}.*--after-deleted") as raised:
+                    shop.start()
+                assert raised.value.topic == "orders"
+                shop.abandon()
+            while any(shop.log.end_offset("orders", n) <= positions[n] + 5 for n in numbers):
+                shop.order(10)
+        before = shop.counts()
+        shop.after_deleted = True
+        shop.start()
+        shop.after_deleted = False
+        shop.work()
+        after = shop.counts()
+        assert sum(before.values()) < sum(after.values()) < shop.now + sum(before.values())
+        shop.restart(keep_state=True)
+        shop.work()
+        shop.order(10)
+        shop.work()
+        assert sum(shop.counts().values()) == sum(after.values()) + 10
+        for _ in range(2):  # the last commits are of one key
+            shop.order(1)
+            shop.work()
+        shop.stop()
+
+        # A changelog loses commits in the middle: older rows of the same keys are left.
+        cluster.nodes[0].kill()
+        number = partition_of(b"k0", PLAN.partitions)
+        rewrite(data / f"{shop.prefix}shop.changelog-{number}", without_most_of_the_middle)
+        cluster.start()
+        shop.start()  # the stores have all of it
+        shop.stop()
+        shop.stores.clear()
+        lost = r"its last commit notes .* has lost records in between"
+        for _ in range(2):
+            with pytest.raises(CorruptStateError, match=lost):
+                shop.start()
+            shop.abandon()
+        with pytest.raises(CorruptStateError, match=lost):
+            take_snapshot(PLAN, shop.log, Snapshots(str(tmp_path / "snapshots"), "shop"))

@@ -123,17 +123,11 @@ def test_a_topic_with_another_id_is_named() -> None:
     assert (raised.value.topic, raised.value.partition) == ORDERS
 
 
-def test_topics_that_are_gone_or_were_not_noted_are_not_compared() -> None:
-    assert at({ORDERS: 7}, {}) == [7]
+def test_a_position_stays_where_no_topic_of_the_log_was_replaced() -> None:
+    assert [*map(at, ({ORDERS: 5}, {ORDERS: 7}, {ORDERS: 9}))] == [[7], [7], [9]]  # 5 and 6 hold no record
+    assert at({ORDERS: 7}, {}) == [7]  # the topic is gone
     assert at({TopicPartition("other", 1): 5}, {"other": "any"}) == [5]
-
-
-def test_a_position_continues_behind_offsets_without_a_record_and_never_before_itself() -> None:
-    assert [*map(at, ({ORDERS: 5}, {ORDERS: 7}, {ORDERS: 9}))] == [[7], [7], [9]]
     assert at({TopicPartition("orders", 0): 5}) == [5]
-
-
-def test_a_note_is_of_one_log() -> None:
     assert at({ORDERS: 5}, {"orders": "second"}, b"another") == [5]
 
 

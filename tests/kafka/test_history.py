@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
@@ -24,7 +22,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor
 from tests.cli.commands import done, run
 from tests.history.differences import from_the_log
-from tests.kafka.outside import Outside
+from tests.kafka.outside import Outside, await_written
 from tests.kafka.processes import tailrace
 from tests.runtime.processes import wait_until
 from tests.serve.asking import serving
@@ -43,12 +41,6 @@ def events() -> list[Output]:
     return [*good, Output("seen", b"k1", b'{"key":"k1","at_ms":"never"}', start)]
 
 
-@pytest.fixture
-def log(kafka_url: str) -> Iterator[KafkaLog]:
-    with closing(KafkaLog(kafka_url)) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def lived(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """A service that has run to its end, with an event that went to the dead letters: the URL and the folder of its state."""
@@ -57,29 +49,26 @@ def lived(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Pa
         prepare_topics(log, PLAN, create_declared=True)
         log.append_all(events())
     end = ("--end-of-input", "--after-end", "--allow-dead-letters")
-    tailrace("run", APP, "--log", url, "--state", folder / "state", *end)
+    done("run", APP, "--log", url, "--state", folder / "state", *end)
     return url, folder
 
 
 def test_a_replay_equals_the_service_byte_for_byte(lived: tuple[str, Path]) -> None:
     url, folder = lived
     compared = ("--state", folder / "state", "--compare", "--json", "--workers", 2)
-    found = json.loads(tailrace("replay", APP, "--log", url, *compared))
+    (found,) = done("replay", APP, "--log", url, *compared).lines
     assert (found["differences"], found["records"], len(found["compared"])) == (0, 5_000, 3)
 
 
-def check_rebuild(url: str, folder: Path, *options: object) -> None:
-    tailrace("rebuild", APP, "--log", url, "--to", folder / "rebuilt", "--on-error", "dead-letter", *options)
-    assert from_the_log(APP, url, snapshot=folder / "rebuilt") == []
+BY_SPARK = pytest.param(("--engine", "spark"), marks=pytest.mark.nightly, id="spark")
 
 
-@pytest.mark.nightly
-def test_a_rebuild_by_spark_gives_the_state_of_the_service(lived: tuple[str, Path], tmp_path: Path) -> None:
-    check_rebuild(lived[0], tmp_path, "--engine", "spark")
-
-
-def test_a_rebuild_gives_the_state_of_the_service(lived: tuple[str, Path], tmp_path: Path) -> None:
-    check_rebuild(lived[0], tmp_path, "--workers", 1)
+@pytest.mark.parametrize("engine", [pytest.param(("--workers", 1), id="local"), BY_SPARK])
+def test_a_rebuild_gives_the_state_of_the_service(
+    lived: tuple[str, Path], tmp_path: Path, engine: tuple[object, ...]
+) -> None:
+    tailrace("rebuild", APP, "--log", lived[0], "--to", tmp_path, "--on-error", "dead-letter", *engine)
+    assert from_the_log(APP, lived[0], snapshot=tmp_path) == []
 
 
 def test_an_answer_is_that_of_get_until_the_changelog_is_deleted(kafka_url: str, tmp_path: Path) -> None:
@@ -106,7 +95,7 @@ def test_a_dump_names_the_offsets_that_an_open_transaction_hides(
     log.append_all([Output("seen", b"k", b"1", 1)])
     writer = log.writer("other")
     writer.append([Output("seen", b"k", b"open", 1)])
-    wait_until(lambda: log.end_offset("seen", 0) == 3, "the record is at the broker", 60)
+    await_written(log, "seen", 2)
     log.append_all([Output("seen", b"k", b"2", 1)])
     with monkeypatch.context() as patch:
         patch.setattr(arguments, "open_log", lambda url, *_, **__: KafkaLog(url, LogOptions(hidden_s=0.5)))
@@ -126,10 +115,10 @@ def test_a_dead_letter_is_listed_and_redriven_once_also_after_a_move(
     lived: tuple[str, Path], kafka_url: str
 ) -> None:
     url, _ = lived
-    (letter,) = map(json.loads, tailrace("dead-letters", "list", APP, "--log", url, "--json").splitlines())
+    (letter,) = done("dead-letters", "list", APP, "--log", url, "--json").lines
     assert letter["reason"] == "wrong-type"
     for sent in (1, 0):
-        ended = json.loads(tailrace("dead-letters", "redrive", APP, "--all", "--log", url, "--json"))
+        (ended,) = done("dead-letters", "redrive", APP, "--all", "--log", url, "--json").lines
         assert len(ended["done"]) == sent
     with closing(KafkaLog(url)) as log, closing(KafkaLog(kafka_url)) as moved:
         move_apps([PLAN], log, moved)
@@ -170,7 +159,7 @@ def test_a_look_of_the_monitor_does_not_wait_for_the_transaction_of_its_own_proc
         monitor = DeadLetterMonitor(log, "shop")
         writer = log.writer("w")
         writer.append([letter] * 3, 0)
-        wait_until(lambda: log.end_offset(topic, 0) == 3, "the letters are at the broker")
+        await_written(log, topic, 2)
         look = in_thread("look", monitor.look)
         wait_until(look.done, "the look has ended", 60)
         assert not monitor.counts

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
@@ -15,13 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 
-from tailrace.core.errors import (
-    EventValueError,
-    LogUnavailableError,
-    OffsetGoneError,
-    RecordTooLargeError,
-    UnknownTopicError,
-)
+from tailrace.core.errors import EventValueError, LogUnavailableError, RecordTooLargeError, UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
@@ -31,7 +25,7 @@ from tailrace.log.kafka import reader as reader_
 from tailrace.log.kafka import writer as writer_
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.options import LogOptions
-from tests.kafka.outside import Outside
+from tests.kafka.outside import Outside, Stuck, await_written
 from tests.log.contract import A, read_all, visible
 from tests.runtime.processes import wait_until
 
@@ -39,11 +33,10 @@ B = TopicPartition("b", 0)
 
 
 @pytest.fixture
-def log(kafka_url: str) -> Iterator[KafkaLog]:
-    with closing(KafkaLog(kafka_url)) as log:
-        for name in ("a", "b"):
-            log.create_topic(name, TopicSettings(1))
-        yield log
+def log(log: KafkaLog) -> KafkaLog:
+    for name in ("a", "b"):
+        log.create_topic(name, TopicSettings(1))
+    return log
 
 
 def write(log: KafkaLog, topic: str, *values: bytes, at: int = 7) -> None:
@@ -57,20 +50,6 @@ def test_every_time_comes_back_and_the_one_that_kafka_cannot_hold_is_refused(log
     with pytest.raises(EventValueError, match="1 ms before 1970"):
         log.append_all([Output("a", b"k", b"v", -1)])
     assert log.offset_at("a", 0, 0) == 0
-
-
-def test_a_position_whose_records_were_deleted_is_an_error_that_says_where_the_rest_begins(
-    log: KafkaLog,
-) -> None:
-    write(log, "a", *[b"%d" % number for number in range(10)])
-    Outside(log.place).delete_before("a", 4)
-    assert log.start_offset("a", 0) == 4
-    with pytest.raises(OffsetGoneError, match="the log holds offsets 4 to ") as raised:
-        read_all(log, log.reader({A: 1}), A)
-    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("a", 0, 1)
-    assert [one.value for one in read_all(log, log.reader({A: 4}), A)] == [
-        b"%d" % number for number in range(4, 10)
-    ]
 
 
 def test_records_come_in_order_through_a_queue_that_is_always_full(kafka_url: str) -> None:
@@ -132,13 +111,7 @@ def test_a_partition_is_not_idle_while_an_open_transaction_hides_records(log: Ka
     reader = log.reader({A: 0}, live=True)
     writer = log.writer("w")
     writer.append([Output("a", b"k", b"2", 7)])
-    before = log.end_offset("a", 0)
-
-    def is_at_the_broker() -> bool:
-        writer.append([])
-        return log.end_offset("a", 0) > before
-
-    wait_until(is_at_the_broker, "the record is at the broker")
+    await_written(log, "a", log.end_offset("a", 0), writer)
     seen: list[bytes | None] = []
     until_s = time.monotonic() + 1.5  # an answer about the end counts for a second
     while time.monotonic() < until_s:
@@ -174,7 +147,7 @@ def test_a_reader_that_begins_behind_the_start_of_an_open_transaction_sees_what_
     log.create_topic("a", TopicSettings(1))
     writer = log.writer("w")
     writer.append([Output("a", b"k", b"open", 7)])
-    wait_until(lambda: log.end_offset("a", 0) == 1, "the record is at the broker")
+    await_written(log, "a")
     write(log, "a", b"1")
     reader = log.reader({A: 1}, live=live)
     fetched = reader.fetch("a", 0, 10)
@@ -195,12 +168,7 @@ def test_the_ends_of_topics_wait_for_an_open_transaction_but_not_for_ever(
     assert before.offsets["b"] == [0]
     writer = log.writer("w")
     writer.append([Output("b", b"k", b"open", 7)])
-
-    def is_open() -> bool:
-        writer.append([])
-        return log.end_offset("b", 0) > 0
-
-    wait_until(is_open, "the record is at the broker", 20)
+    await_written(log, "b", writer=writer)
     with monkeypatch.context() as hasty:
         hasty.setattr(log_, "_HANGS_S", 0.5)
         with pytest.raises(LogUnavailableError, match="open for more than"):
@@ -239,24 +207,9 @@ def test_a_library_that_never_returns_from_adding_offsets_costs_a_producer_and_n
 ) -> None:
     monkeypatch.setattr(writer_, "_STUCK_S", 0.2)
     monkeypatch.setattr(writer_, "MOST_REQUEST_S", 0.2)
-    released = threading.Event()
-
-    class Stuck:
-        def __init__(self, producer: Any) -> None:
-            self._producer = producer
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._producer, name)
-
-        def __len__(self) -> int:
-            return len(self._producer)
-
-        def send_offsets_to_transaction(self, *_given: Any) -> None:
-            released.wait()
-
     writer = log.writer("w")
     producer: Any = writer._producer
-    producer._producer = Stuck(producer._producer)
+    producer._producer = stuck = Stuck(producer._producer, "send_offsets_to_transaction")
     writer.append([Output("a", b"k", b"lost", 7)])
     with pytest.raises(LogUnavailableError, match="does not come back"):
         writer.commit({A: 5}, "group")
@@ -267,7 +220,7 @@ def test_a_library_that_never_returns_from_adding_offsets_costs_a_producer_and_n
     another = log.writer("w")
     another.append([Output("a", b"k", b"kept", 7)])
     another.commit({A: 6}, "group")
-    released.set()
+    stuck.released.set()
     assert visible(log, A) == [b"kept"]
     assert log.committed_offsets("group", [A]) == {A: 6}
 

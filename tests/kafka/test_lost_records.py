@@ -4,33 +4,36 @@ markers of transactions are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, CorruptStateError, OffsetGoneError
+from tailrace.core.errors import AppMovedError, LogUnavailableError, OffsetGoneError, ReplayDivergedError
 from tailrace.core.records import Output
-from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import NOTE, header_of
 from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.log import TopicPartition
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
 from tailrace.runtime import passed_offsets
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.store_cut import decode_store_cut
 from tests.cli.commands import run
-from tests.kafka.broker.cluster import Cluster
 from tests.kafka.shop import PLAN, Shop, serving
 from tests.runtime.processes import wait_until
+from tests.tables.lived import Life
+from tests.tables.stock import oracle, reader, table_in
 
 PARTITIONS = range(PLAN.partitions)
 UNREAD = r"has deleted offsets .* before the app 'shop' read them"
@@ -42,59 +45,48 @@ def delete_all(shop: Shop, *, but: int = 0) -> None:
         shop.delete_before("orders", shop.log.end_offset("orders", number) - but, number)
 
 
-def test_records_that_are_deleted_before_they_were_read_are_missed(kafka_url: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        shop.order(60)
-        delete_all(shop, but=1)
-        shop.worker._reader.seek("orders", 0, 1)  # it has been slow
-        with pytest.raises(OffsetGoneError, match="were deleted before they were read"):
-            shop.work(lambda: False)
-        with serving(kafka_url) as later, pytest.raises(OffsetGoneError, match=UNREAD) as raised:
-            later.start()
-        assert raised.value.topic == "orders"
-        assert "--after-deleted" in raised.value.hint
+def test_records_that_are_deleted_before_they_were_read_are_missed(shop: Shop) -> None:
+    shop.lived()
+    shop.order(60)
+    delete_all(shop, but=1)
+    shop.worker._reader.seek("orders", 0, 1)  # it has been slow
+    with pytest.raises(OffsetGoneError, match="were deleted before they were read"):
+        shop.work(lambda: False)
+    with serving(shop.url) as later, pytest.raises(OffsetGoneError, match=UNREAD) as raised:
+        later.start()
+    assert raised.value.topic == "orders"
+    assert "--after-deleted" in raised.value.hint
 
 
 def test_markers_of_transactions_that_are_deleted_behind_the_last_record_are_not_missed(
-    kafka_url: str, tmp_path: Path
+    shop: Shop, tmp_path: Path
 ) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        cut = [tape.decode_cut(decode_store_cut(shop.stores[n].cut or b"").core or b"") for n in PARTITIONS]
-        shop.stop()
-        for number in PARTITIONS:  # the marker is behind the position
-            assert cut[number].positions["orders"] == shop.log.end_offset("orders", number) - 1
-        made = take_snapshot(PLAN, shop.log, Snapshots(str(tmp_path / "snapshots"), "shop"))
-        for keep_state in (True, False):
-            delete_all(shop)
-            shop.restart(keep_state=keep_state)
-            shop.order(5)
-            shop.work()
+    shop.lived()
+    cut = [tape.decode_cut(decode_store_cut(shop.stores[n].cut or b"").core or b"") for n in PARTITIONS]
+    shop.stop()
+    for number in PARTITIONS:  # the marker is behind the position
+        assert cut[number].positions["orders"] == shop.log.end_offset("orders", number) - 1
+    made = take_snapshot(PLAN, shop.log, Snapshots(str(tmp_path / "snapshots"), "shop"))
+    for keep_state in (True, False):
         delete_all(shop)
-        for slot in shop.worker.slots:
-            assert slot.running is not None
-            slot.running._roll_back()
+        shop.restart(keep_state=keep_state)
         shop.order(5)
         shop.work()
-        shop.stop()
-        assert shop.counts() == {f"k{n}": 7 for n in range(5)}
-        copy = (
-            "run",
-            "tests.kafka.shop:app",
-            "--as",
-            "copy",
-            "--log",
-            kafka_url,
-            "--state",
-            tmp_path / "copy",
-        )
-        begins = ("--from-snapshot", f"{tmp_path / 'snapshots'}#{made.id}", "--end-of-input", "--after-end")
-        assert "continues from an offset that retention has deleted" in run(*copy, *begins).err
-        shop.order(10)
-        delete_all(shop)
-        with pytest.raises(OffsetGoneError, match=UNREAD):
-            shop.restart(keep_state=True)
+    delete_all(shop)
+    for slot in shop.worker.slots:
+        assert slot.running is not None
+        slot.running._roll_back()
+    shop.order(5)
+    shop.work()
+    shop.stop()
+    assert shop.counts() == {f"k{n}": 7 for n in range(5)}
+    copy = ("run", "tests.kafka.shop:app", "--as", "copy", "--log", shop.url, "--state", tmp_path / "copy")
+    begins = ("--from-snapshot", f"{tmp_path / 'snapshots'}#{made.id}", "--end-of-input", "--after-end")
+    assert "continues from an offset that retention has deleted" in run(*copy, *begins).err
+    shop.order(10)
+    delete_all(shop)
+    with pytest.raises(OffsetGoneError, match=UNREAD):
+        shop.restart(keep_state=True)
 
 
 def aborted(shop: Shop) -> dict[int, int]:
@@ -175,98 +167,57 @@ def test_a_changelog_that_has_lost_rows_is_not_taken_for_the_state(kafka_url: st
             check_lives_here(other, "shop")
 
 
-# --- batches that are gone from the files of a broker
+# --- compaction
 
 
-class Batch(NamedTuple):
-    offset: int
-    is_marker: bool
-    data: bytes
+def compact(log: KafkaLog, topic: str, count: Callable[[], int], write: Callable[[], None]) -> None:
+    """Wait until the brokers have compacted a topic. A segment is closed when another record comes, which ``write`` adds."""
+    wanted = {
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0",
+        "min.compaction.lag.ms": "0",
+        "max.compaction.lag.ms": "100",
+    }
+    before = count()
+    log.admin.alter(topic, wanted)
+
+    def is_compacted() -> bool:
+        write()
+        return count() < before
+
+    wait_until(is_compacted, "the brokers have compacted it")
 
 
-def batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a log file (KIP-98): offset (8 bytes), length of the rest (4), and the attributes at byte 21."""
-    at = 0
-    while at + 12 <= len(data) and (length := int.from_bytes(data[at + 8 : at + 12], "big")):
-        end = at + 12 + length
-        yield Batch(int.from_bytes(data[at : at + 8], "big"), bool(data[at + 22] & 0x20), data[at:end])
-        at = end
+def test_a_table_is_what_a_dict_is_before_and_after_a_compaction_and_is_not_replayed_in_part(
+    log: KafkaLog, tmp_path: Path
+) -> None:
+    life = Life(log, tmp_path)
+
+    def of_other_keys() -> None:
+        """They change no value."""
+        log.append_all([Output("stocks", b"other", None, time.time_ns() // 1_000_000)] * 2)
+
+    life.change(60)
+    life.run("reader", "--until-end")
+    assert table_in(log) == life.copy("reader") == oracle(life.events)
+    compact(log, "stocks", lambda: life.records, of_other_keys)
+    assert table_in(log) == oracle(life.events)
+    with pytest.raises((OffsetGoneError, ReplayDivergedError)):
+        replay(reader.plan(), log, ReplayOptions(any_environment=True))
+    life.change(30)
+    wanted = oracle(life.events)
+    for reading in ("reader", "late"):  # one that continues, and one that comes now
+        life.run(reading, "--until-end")
+        assert life.copy(reading) == table_in(log) == wanted, reading
 
 
-def rewrite(folder: Path, change: Callable[[list[Batch]], list[Batch]]) -> None:
-    """Change the batches of a partition. The broker recovers indexes and producers from them."""
-    file, *others = sorted(folder.glob("*.log"))
-    found = [one for each in (file, *others) for one in batches(each.read_bytes())]
-    kept = change(found)
-    assert 0 < len(kept) < len(found)
-    file.write_bytes(b"".join(one.data for one in kept))
-    for each in others:
-        each.unlink()
-    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
-        for other in folder.glob(pattern):
-            other.unlink()
-
-
-def without_most_of_the_middle(found: list[Batch]) -> list[Batch]:
-    """Without the rows of all commits but the first and the last two."""
-    rows = [one for one in found if not one.is_marker]
-    assert len(rows) > 5
-    return [one for one in found if one.is_marker or one in rows[:1] or one in rows[-2:]]
-
-
-def test_lost_batches_are_found_whatever_has_come_in_their_place(tmp_path: Path) -> None:
-    """As after an unclean election or with a restored disk. Compaction leaves the same kind of file."""
-    with Cluster(tmp_path) as cluster, serving(f"kafka://{cluster.bootstrap}/p.") as shop:
-        data = tmp_path / "node-1" / "data"
-        for _ in range(6):
-            shop.order(10)
-            shop.work()
-        shop.stop()
-        positions = [shop.log.end_offset("orders", number) for number in PARTITIONS]
-
-        # An input loses its end, and grows past it again.
-        cluster.nodes[0].kill()
-        numbers = [number for number in PARTITIONS if positions[number] > 2]
-        for number in numbers:
-            rewrite(data / f"p.orders-{number}", lambda found: found[: len(found) // 2])
-        cluster.start()
-        for said in ("ends at", "another record"):
-            for _ in range(2):
-                with pytest.raises(OffsetGoneError, match=rf"(?s){said}.*--after-deleted") as raised:
-                    shop.start()
-                assert raised.value.topic == "orders"
-                shop.abandon()
-            while any(shop.log.end_offset("orders", n) <= positions[n] + 5 for n in numbers):
-                shop.order(10)
-        before = shop.counts()
-        shop.after_deleted = True
-        shop.start()
-        shop.after_deleted = False
-        shop.work()
-        after = shop.counts()
-        assert sum(before.values()) < sum(after.values()) < shop.now + sum(before.values())
-        shop.restart(keep_state=True)
-        shop.work()
-        shop.order(10)
-        shop.work()
-        assert sum(shop.counts().values()) == sum(after.values()) + 10
-        for _ in range(2):  # the last commits are of one key
-            shop.order(1)
-            shop.work()
-        shop.stop()
-
-        # A changelog loses commits in the middle: older rows of the same keys are left.
-        cluster.nodes[0].kill()
-        number = partition_of(b"k0", PLAN.partitions)
-        rewrite(data / f"p.shop.changelog-{number}", without_most_of_the_middle)
-        cluster.start()
-        shop.start()  # the stores have all of it
-        shop.stop()
-        shop.stores.clear()
-        lost = r"its last commit notes .* has lost records in between"
-        for _ in range(2):
-            with pytest.raises(CorruptStateError, match=lost):
-                shop.start()
-            shop.abandon()
-        with pytest.raises(CorruptStateError, match=lost):
-            take_snapshot(PLAN, shop.log, Snapshots(str(tmp_path / "snapshots"), "shop"))
+def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error(log: KafkaLog) -> None:
+    """Rows could be missing. The brokers may compact as soon as the lag is over."""
+    log.create_topic("some.changelog", TopicSettings(1, compacted=True))
+    with log.compaction_paused(["some.changelog"]):
+        pass
+    with (
+        pytest.raises(LogUnavailableError, match=r"min\.compaction\.lag\.ms"),
+        log.compaction_paused(["some.changelog"]),
+    ):
+        log.admin.alter("some.changelog", {"min.compaction.lag.ms": "0"})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
 
@@ -14,7 +12,6 @@ import pytest
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.tasks import KafkaTasks
@@ -41,19 +38,6 @@ SUSPENDED = {
 """The session is the last to end: when others have the tasks, all time-outs have passed."""
 
 
-@pytest.fixture
-def visits(kafka_url: str) -> Iterator[Visits]:
-    made = Visits(kafka_url)
-    with closing(made.log):
-        yield made
-
-
-@pytest.fixture
-def members(kafka_url: str, tmp_path: Path) -> Iterator[Members]:
-    with closing(Members(kafka_url, tmp_path)) as made:
-        yield made
-
-
 def given_back(process: Process) -> list[list[int]]:
     """The tasks of each move; without those that moved nothing."""
     return [line["partitions"] for line in said(process, "tasks were given back") if line["partitions"]]
@@ -66,10 +50,8 @@ def test_a_process_that_comes_leaves_or_is_killed_moves_only_its_own_tasks(
     members.environment = PROTOCOLS[protocol]
     Outside(members.url).shorten_session(PLAN.app)
     visits.feed(5)
-    one = members.start(FIRST, "one")
-    await_tasks(one, ALL)
-    two = members.start(FIRST, "two")
-    await_tasks(two, 2)
+    one = members.start(FIRST, "one", tasks=ALL)
+    two = members.start(FIRST, "two", tasks=2)
     (gone,) = given_back(one)
     assert (sorted(runs(two)), len(gone)) == (gone, 2)
     visits.feed(5)
@@ -77,8 +59,7 @@ def test_a_process_that_comes_leaves_or_is_killed_moves_only_its_own_tasks(
     await_tasks(one, ALL + 2)
     assert sorted(runs(one)[ALL:]) == gone
     assert given_back(one) == [gone]
-    two = members.start(FIRST, "two")
-    await_tasks(two, 2)
+    two = members.start(FIRST, "two", tasks=2)
     visits.feed(5)
     before = len(runs(one))
     two.kill()
@@ -105,20 +86,17 @@ def test_a_fixed_member_gets_its_own_tasks_back_and_a_second_one_of_its_name_end
         name: "60000" if name in SESSION else value for name, value in PROTOCOLS[protocol].items()
     }
 
-    def start(name: str) -> Process:
-        return members.start(FIRST, name, environment={"TAILRACE_KAFKA_CONSUMER_GROUP_INSTANCE_ID": name})
+    def start(name: str, tasks: int) -> Process:
+        fixed = {"TAILRACE_KAFKA_CONSUMER_GROUP_INSTANCE_ID": name}
+        return members.start(FIRST, name, environment=fixed, tasks=tasks)
 
-    one = start("one")
-    await_tasks(one, ALL)
-    two = start("two")
-    await_tasks(two, 2)
+    one, two = start("one", ALL), start("two", 2)
     before = given_back(one), sorted(runs(two))
     stopped(two)
-    two = start("two")
-    await_tasks(two, 2)
+    two = start("two", 2)
     assert (given_back(one), sorted(runs(two))) == before
     assert len(runs(one)) == ALL
-    same = start("two")
+    same = start("two", 0)
     wait_until(lambda: two.code() is not None or same.code() is not None, "one of them ends")
     ended, working = (two, same) if two.code() is not None else (same, two)
     assert ended.code()
@@ -158,8 +136,9 @@ def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> 
 
 
 def test_a_process_that_was_fenced_leaves_in_good_order(visits: Visits, members: Members) -> None:
-    process = members.start(FIRST, "one", "--commit-interval", "400s", environment=LONG_TRANSACTIONS)
-    await_tasks(process, ALL)
+    process = members.start(
+        FIRST, "one", "--commit-interval", "400s", environment=LONG_TRANSACTIONS, tasks=ALL
+    )
     visits.feed(5)
     wait_until(lambda: visits.hidden() == {*TASKS}, "work waits for a commit")
     (producer,) = {*Outside(members.url).named_producers(PLAN).values()}
@@ -172,10 +151,10 @@ def test_a_process_that_was_fenced_leaves_in_good_order(visits: Visits, members:
 def test_the_next_commit_after_a_kill_does_not_wait_for_the_transaction_and_nobody_else_is_fenced(
     visits: Visits, members: Members
 ) -> None:
-    killed = members.start(FIRST, "one", "--commit-interval", "400s", environment=LONG_TRANSACTIONS)
-    await_tasks(killed, ALL)
-    living = members.start(FIRST, "two", environment=LONG_TRANSACTIONS)
-    await_tasks(living, 2)
+    killed = members.start(
+        FIRST, "one", "--commit-interval", "400s", environment=LONG_TRANSACTIONS, tasks=ALL
+    )
+    living = members.start(FIRST, "two", environment=LONG_TRANSACTIONS, tasks=2)
     own = {*runs(living)}
     places = [TopicPartition("visited", number) for number in TASKS]
     visits.feed(4)
@@ -196,10 +175,8 @@ def test_a_process_that_wakes_after_all_time_outs_writes_nothing_more_and_takes_
     visits: Visits, members: Members
 ) -> None:
     members.environment = SUSPENDED
-    sleeper = members.start(FIRST, "sleeper", "--commit-interval", "2s")
-    await_tasks(sleeper, ALL)
-    other = members.start(FIRST, "other")
-    await_tasks(other, 2)
+    sleeper = members.start(FIRST, "sleeper", "--commit-interval", "2s", tasks=ALL)
+    other = members.start(FIRST, "other", tasks=2)
     before = len(runs(sleeper))
     visits.feed(20)
     wait_until(visits.hidden, "it has written what is not committed")
@@ -221,10 +198,8 @@ def test_a_task_of_a_killed_owner_is_restored_from_a_short_tail_of_its_standby(
     visits: Visits, members: Members
 ) -> None:
     visits.feed(60)
-    one = members.start(FIRST, "one", "--standbys", 1)
-    await_tasks(one, ALL)
-    two = members.start(FIRST, "two", "--standbys", 1)
-    await_tasks(two, 2)
+    one = members.start(FIRST, "one", "--standbys", 1, tasks=ALL)
+    two = members.start(FIRST, "two", "--standbys", 1, tasks=2)
     of_two = set(runs(two))
 
     def standbys_of(process: Process) -> set[int]:
@@ -249,7 +224,7 @@ def test_a_task_of_a_killed_owner_is_restored_from_a_short_tail_of_its_standby(
 
 
 def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
-    kafka_url: str, members: Members
+    log: KafkaLog, members: Members
 ) -> None:
     """It can commit nothing. More events than are taken at once come before the slow one, so the transaction is open by then."""
     setting, timeout_s, quick = "TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", 3, 300
@@ -259,50 +234,36 @@ def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
         return Output("naps", b"k", msgspec.json.encode(event), event.at_ms)
 
     app, short = "tests.kafka.apps:naps", {setting: str(1_000 * timeout_s)}
-    with closing(KafkaLog(kafka_url)) as log:
-        prepare_topics(log, apps.naps.plan(), create_declared=True)
-        log.append_all([*(nap(number, 0) for number in range(quick)), nap(quick, timeout_s + 2)])
-        stuck = members.start(app, "stuck", "--commit-interval", "1500ms", environment=short)
-        wait_until(lambda: setting in stuck.text(), "it names the setting")
-        stuck.kill()
-        members.start(app, "stuck")
-        wait_until(lambda: len(visible(log, TopicPartition("rested", 0))) > quick, "all is committed")
+    prepare_topics(log, apps.naps.plan(), create_declared=True)
+    log.append_all([*(nap(number, 0) for number in range(quick)), nap(quick, timeout_s + 2)])
+    stuck = members.start(app, "stuck", "--commit-interval", "1500ms", environment=short)
+    wait_until(lambda: setting in stuck.text(), "it names the setting")
+    stuck.kill()
+    members.start(app, "stuck")
+    wait_until(lambda: len(visible(log, TopicPartition("rested", 0))) > quick, "all is committed")
 
 
-def test_a_full_disk_does_not_end_a_process_that_gives_tasks_back(kafka_url: str, members: Members) -> None:
+def test_a_full_disk_does_not_end_a_process_that_gives_tasks_back(log: KafkaLog, members: Members) -> None:
     app, every = "tests.kafka.shop:app", "100000"
-    with closing(KafkaLog(kafka_url)) as log:
-        prepare_topics(log, shop.PLAN, create_declared=True)
-        notes = [f"keep {token_hex(25_000)}" for _ in range(40)]
+    prepare_topics(log, shop.PLAN, create_declared=True)
+    notes = [f"keep {token_hex(25_000)}" for _ in range(40)]
 
-        def order(first: int) -> None:
-            log.append_all(
-                Output("orders", one.key.encode(), msgspec.json.encode(one), one.at_ms)
-                for one in (
-                    shop.Order(f"k{n % 10}", (first + n) * 1_000, note) for n, note in enumerate(notes)
-                )
-            )
+    def order(first: int) -> None:
+        log.append_all(
+            Output("orders", one.key.encode(), msgspec.json.encode(one), one.at_ms)
+            for one in (shop.Order(f"k{n % 10}", (first + n) * 1_000, note) for n, note in enumerate(notes))
+        )
 
-        def counts() -> dict[str, int]:
-            found: dict[str, int] = {}
-            for number in range(log.partitions("totals")):
-                for record in scan(log, "totals", number):
-                    one = msgspec.json.decode(record.value or b"", type=shop.Total)
-                    found[one.key] = max(found.get(one.key, 0), one.count)
-            return found
-
-        order(0)
-        full = members.start(app, "full", "--store-every", every)
-        await_tasks(full, 2)
-        wait_until(lambda: counts() == {f"k{n}": 4 for n in range(10)}, "all is committed")
-        limit_files(full.pid, 256 << 10)  # its log is smaller, its state is larger
-        other = members.start(app, "other")
-        await_tasks(other, 1)
-        (line,) = said(full, "tasks were given back")
-        assert line["partitions"] == runs(other)
-        assert "left without writing its state folder" in full.text()
-        order(100)
-        wait_until(lambda: counts() == {f"k{n}": 8 for n in range(10)}, "both have taken all")
-        stopped(other)
-        await_tasks(full, 3)  # it restores the task again
-        stopped(full)
+    order(0)
+    full = members.start(app, "full", "--store-every", every, tasks=2)
+    wait_until(lambda: shop.counts(log) == {f"k{n}": 4 for n in range(10)}, "all is committed")
+    limit_files(full.pid, 256 << 10)  # its log is smaller, its state is larger
+    other = members.start(app, "other", tasks=1)
+    (line,) = said(full, "tasks were given back")
+    assert line["partitions"] == runs(other)
+    assert "left without writing its state folder" in full.text()
+    order(100)
+    wait_until(lambda: shop.counts(log) == {f"k{n}": 8 for n in range(10)}, "both have taken all")
+    stopped(other)
+    await_tasks(full, 3)  # it restores the task again
+    stopped(full)

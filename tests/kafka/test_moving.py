@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +23,7 @@ from tests.cli.commands import Ended, done, run
 from tests.history import resized
 from tests.kafka.killed_move import STEPS
 from tests.kafka.outside import Outside
-from tests.kafka.processes import Members, await_tasks, stopped
+from tests.kafka.processes import Members, stopped
 from tests.runtime.processes import Process, wait_until
 
 APP = "tests.kafka.apps:app"
@@ -33,8 +31,6 @@ KEYS = [f"k{number}" for number in range(20)]
 OF_A_LEG = 3
 PARTITIONS = 3
 TOPIC, SCRATCH = "events", "scratch"
-
-pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 class Life:
@@ -46,17 +42,18 @@ class Life:
 
     def live(self) -> None:
         self.legs += 1
-        events = [
-            {"key": key, "at_ms": 1_000_000 + 100_000 * self.legs + 100 * number}
-            for number in range(OF_A_LEG)
-            for key in KEYS
-        ]
+        numbers = [100_000 * self.legs + 100 * number for number in range(OF_A_LEG)]
+        events = [{"key": key, "at_ms": 1_000_000 + number} for number in numbers for key in KEYS]
         lines = b"\n".join(map(msgspec.json.encode, events))
         done("log", "append", "seen", "--app", APP, "--log", self.log, stdin=lines)
-        done("run", APP, "--end-of-input", "--after-end", "--log", self.log, "--state", self.folder / "state")
+        assert self.run().code == 0
         dumped = done("log", "dump", "totals", "--log", self.log).lines
         found = Counter((line["value"]["key"], line["value"]["count"]) for line in dumped)
         assert found == {(key, OF_A_LEG * leg): 1 for key in KEYS for leg in range(1, self.legs + 1)}
+
+    def run(self) -> Ended:
+        end = ("--end-of-input", "--after-end")
+        return run("run", APP, *end, "--log", self.log, "--state", self.folder / "state")
 
     def to(self, log: object) -> list[object]:
         """The command that moves it."""
@@ -76,10 +73,7 @@ class Life:
         assert found["rows"] > len(KEYS)
         records = {one["topic"]: one["records"] for one in found["topics"]}
         assert records["seen"] == (self.legs * OF_A_LEG * len(KEYS) if whole else 0)
-        again = run(
-            "run", APP, "--end-of-input", "--after-end", "--log", self.log, "--state", self.folder / "unused"
-        )
-        refused(again, f"was moved from this log to {log}")
+        refused(self.run(), f"was moved from this log to {log}")
         self.log = log
 
     def check_replay(self) -> None:
@@ -101,51 +95,40 @@ def lives(place: Path | str) -> bool:
         return True
 
 
-def test_a_move_to_kafka_that_is_killed_at_every_step_ends_with_the_same_command(
+def test_an_app_moves_to_kafka_between_prefixes_and_to_a_folder_but_not_while_it_runs(
     kafka_url: str, tmp_path: Path
 ) -> None:
-    """The app runs on the old log until the move is done, and never on both."""
-    source, target = tmp_path / "log", f"{kafka_url}one."
+    """The first move is killed at every step, and ends with the same command. Until it is done the app runs on the old log, never on both."""
+    source, one, other = tmp_path / "log", f"{kafka_url}one.", f"{kafka_url}other."
     life = Life(tmp_path, source)
     life.live()
     for step in STEPS:
-        process = Process(tmp_path / f"{step}.log", "tests.kafka.killed_move", step, *life.to(target))
+        process = Process(tmp_path / f"{step}.log", "tests.kafka.killed_move", step, *life.to(one))
         assert process.ended() == -signal.SIGKILL, process.text()
-        assert not lives(target)
+        assert not lives(one)
         assert lives(source) == (step in ("arriving", "reading"))
         if step == "reading":
             life.live()
-    life.move(target, whole=False)
+    life.move(one, whole=False)
     life.live()
     life.check_replay()
-
-
-def test_an_app_moves_between_prefixes_and_to_a_folder_but_not_while_it_runs(
-    kafka_url: str, tmp_path: Path
-) -> None:
-    one, other = f"{kafka_url}one.", f"{kafka_url}other."
-    life = Life(tmp_path, one)
-    life.live()
     with closing(Members(one, tmp_path)) as members:
-        service = members.start(APP, "running")
-        await_tasks(service, 4)
+        service = members.start(APP, "running", tasks=4)
         refused(run(*life.to(other)), "runs")
         assert service.code() is None
         stopped(service)
         life.move(other)
-    life.live()
     refused(run(*life.to(one)), "the target has records in")
     Outside(one).delete(*Outside(one).names())
     with closing(Members(other, tmp_path)) as members:
-        service = members.start(APP, "suspended")
-        await_tasks(service, 4)
+        service = members.start(APP, "suspended", tasks=4)
         service.signal(signal.SIGSTOP)
         life.move(one)  # once its session is over
         service.signal(signal.SIGCONT)
         assert service.ended() == 1
         assert "was moved from this log" in service.text()
     life.live()
-    life.move(tmp_path / "log")
+    life.move(tmp_path / "back")
     life.live()
     life.check_replay()
 
@@ -189,12 +172,15 @@ def made(kind: str, kafka_url: str, folder: Path) -> EmbeddedLog | KafkaLog:
     return log
 
 
-@pytest.fixture(scope="module", params=["embedded", "kafka"])
-def source(request, kafka, tmp_path_factory) -> Iterator[EmbeddedLog | KafkaLog]:
-    """A log with records of many commits, some of which were aborted."""
-    log = made(request.param, f"kafka://{kafka}/{secrets.token_hex(6)}.", tmp_path_factory.mktemp("source"))
-    chance = random.Random(7)
-    writer = log.writer("w")
+@pytest.fixture(params=[("embedded", "kafka"), ("kafka", "embedded"), ("kafka", "kafka")], ids="-".join)
+def logs(request, kafka_url, tmp_path) -> Iterator[tuple[MovableLog, MovableLog]]:
+    """A log with records of many commits, some of which were aborted, and an empty one with the topic."""
+    source, target = (
+        made(kind, f"{kafka_url}{n}.", tmp_path / str(n)) for n, kind in enumerate(request.param)
+    )
+    target.create_topic(SCRATCH, TopicSettings(1))
+    chance = Random(7)
+    writer = source.writer("w")
     for number in range(25):
         for partition in chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)):
             writer.append([output(number, one) for one in range(chance.choice((1, 2, 7)))], partition)
@@ -203,8 +189,11 @@ def source(request, kafka, tmp_path_factory) -> Iterator[EmbeddedLog | KafkaLog]
         else:
             writer.commit(None, "", {TOPIC: number * 100, f"{TOPIC}#part": None if number % 2 else number})
     writer.close()
-    yield log
-    log.close()
+    yield source, target
+    if isinstance(target, EmbeddedLog):
+        target.verify()
+    source.close()
+    target.close()
 
 
 def output(number: int, one: int) -> Output:
@@ -214,27 +203,14 @@ def output(number: int, one: int) -> Output:
     return Output(TOPIC, key, value, 0 if one == 5 else number * 1_000, headers)
 
 
-@pytest.fixture(params=["embedded", "kafka"])
-def target(request, kafka_url, tmp_path) -> Iterator[EmbeddedLog | KafkaLog]:
-    """An empty log with the topic."""
-    log = made(request.param, f"{kafka_url}b.", tmp_path / "b")
-    log.create_topic(SCRATCH, TopicSettings(1))
-    yield log
-    if isinstance(log, EmbeddedLog):
-        log.verify()
-    log.close()
-
-
 def stretch(log: MovableLog, partition: int, start: int, end: int) -> Stretch:
     place = TopicPartition(TOPIC, partition)
     return Stretch(place, list(scan(log, *place, start, end)), end)
 
 
 def whole(log: MovableLog) -> list[Stretch]:
-    return [
-        stretch(log, one, log.start_offset(TOPIC, one), log.end_offset(TOPIC, one))
-        for one in range(PARTITIONS)
-    ]
+    ends = [(log.start_offset(TOPIC, one), log.end_offset(TOPIC, one)) for one in range(PARTITIONS)]
+    return [stretch(log, one, start, end) for one, (start, end) in enumerate(ends)]
 
 
 def last_of_each(published: list[PublishedAt]) -> dict[str, int | None]:
@@ -242,9 +218,10 @@ def last_of_each(published: list[PublishedAt]) -> dict[str, int | None]:
 
 
 def test_a_copy_has_the_same_records_and_watermarks_at_the_same_offsets_wherever_it_was_interrupted(
-    source, target
+    logs,
 ) -> None:
     """Each placer is left after one step."""
+    source, target = logs
     for share in range(1, 8):
         with closing(target.placer(SCRATCH)) as placer:
             placer.append(
@@ -260,14 +237,13 @@ def test_a_copy_has_the_same_records_and_watermarks_at_the_same_offsets_wherever
     assert last_of_each(target.published(TOPIC)) == last_of_each(source.published(TOPIC))
     assert target.publications() == source.publications()
     for one in whole(source):
-        with (
-            closing(target.reader({one.place: one.end})) as mine,
-            closing(source.reader({one.place: one.end})) as its,
-        ):
+        mine, its = (log.reader({one.place: one.end}) for log in (target, source))
+        with closing(mine), closing(its):
             assert sorted(mine.published(*one.place)) == sorted(its.published(*one.place))
 
 
-def test_a_partition_begins_where_it_should_and_records_come_after(source, target) -> None:
+def test_a_partition_begins_where_it_should_and_records_come_after(logs) -> None:
+    source, target = logs
     with closing(target.placer(SCRATCH)) as placer:
         for one in whole(source):
             placer.begin_at(one.place, one.end // 2)
@@ -279,16 +255,15 @@ def test_a_partition_begins_where_it_should_and_records_come_after(source, targe
         ]
 
 
-def test_a_copy_that_another_has_taken_over_ends_as_fenced(kafka_url: str) -> None:
-    with closing(KafkaLog(kafka_url)) as log:
-        for name in (TOPIC, SCRATCH):
-            log.create_topic(name, TopicSettings(1))
-        place = TopicPartition(TOPIC, 0)
-        for gap in (1, 2):  # one offset, and several, are made by different producers
-            former = log.placer(SCRATCH)
-            end = log.end_offset(*place)
-            log.placer(SCRATCH).close()
-            with pytest.raises(FencedError, match="fenced"):
-                former.append([Stretch(place, (), end + gap)])
-            former.close()
-            assert log.end_offset(*place) == end
+def test_a_copy_that_another_has_taken_over_ends_as_fenced(log: KafkaLog) -> None:
+    for name in (TOPIC, SCRATCH):
+        log.create_topic(name, TopicSettings(1))
+    place = TopicPartition(TOPIC, 0)
+    for gap in (1, 2):  # one offset, and several, are made by different producers
+        former = log.placer(SCRATCH)
+        end = log.end_offset(*place)
+        log.placer(SCRATCH).close()
+        with pytest.raises(FencedError, match="fenced"):
+            former.append([Stretch(place, (), end + gap)])
+        former.close()
+        assert log.end_offset(*place) == end

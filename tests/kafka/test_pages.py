@@ -1,15 +1,30 @@
-"""What the pages about Kafka show is what their reader gets: the tutorial, and producers and readers that are other programs."""
+"""What the pages about Kafka show is what their reader gets: the tutorial, and producers and readers that are other programs. And the demo
+of the flights on Kafka, with few days: real processes, a real kill, all of its checks.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from schemas.flights import HOUR_MS
+from services.demo import __main__ as demo
+from services.demo import delays, explorations, flights
+from services.demo.accounts import read
+from services.demo.console import Console
+from services.demo.questions import Questions
+from services.demo.rebuilds import rebuild
+from services.flights import aircraft
+from services.flights.delays_sql import Row
+from tailrace.log.opening import open_log
 from tests.docs.page import ROOT, play
 from tests.kafka.broker.artefacts import jars
-from tests.kafka.broker.cluster import Cluster
 from tests.kafka.processes import SESSION
 
 JAVA = re.compile(r"^```java\n// (?P<name>\w+\.java)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -27,16 +42,60 @@ def test_what_the_tutorial_says_is_what_happens(
 
 @pytest.mark.long
 def test_producers_and_a_reader_of_other_programs_do_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "page"
-    folder.mkdir()
-    kafka = tmp_path / "kafka"
-    kafka.mkdir()
+    folder, kafka = tmp_path / "page", tmp_path / "kafka"
+    for one in (folder, kafka):
+        one.mkdir()
     (kafka / "libs").symlink_to(jars())
     monkeypatch.setenv("KAFKA_HOME", str(kafka))
-    with Cluster(tmp_path) as cluster:  # of its own: the page names no prefix of topics
-        page = (ROOT / "docs/producing.md").read_text("utf-8").replace("localhost:9092", cluster.bootstrap)
-        (found,) = JAVA.finditer(page)
-        (folder / found["name"]).write_text(found["code"], "utf-8")
-        assert play(JAVA.sub("", page), folder) == 1
+    page = (ROOT / "docs/producing.md").read_text("utf-8").replace("kafka://localhost:9092", kafka_url)
+    bootstrap, _, prefix = kafka_url.removeprefix("kafka://").partition("/")
+    page = page.replace("localhost:9092", bootstrap)
+    for topic, behind in (("orders", ", json"), ("orders", ", null"), ("totals", ",\n        bootstrap")):
+        page = page.replace(f'"{topic}"{behind}', f'"{prefix}{topic}"{behind}')
+    (found,) = JAVA.finditer(page)
+    (folder / found["name"]).write_text(found["code"], "utf-8")
+    assert play(JAVA.sub("", page), folder) == 1
+
+
+def means(log: str, _: object) -> list[Row]:
+    """What the query of the demo gives, by plain Python."""
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    with closing(open_log(log)) as opened:
+        for one in read(opened, aircraft.movements):
+            found[one.airport, one.scheduled_ms - one.scheduled_ms % HOUR_MS].append(one.delay_minutes)
+    return [Row(*place, sum(some) / len(some), len(some)) for place, some in found.items()]
+
+
+@pytest.mark.nightly
+def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monkeypatch) -> None:
+    """Spark and pictures are tested elsewhere: here another engine rebuilds, and plain Python takes the place of the query."""
+    lines: list[str] = []
+    monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))
+    monkeypatch.setattr(flights, "rebuild", partial(rebuild, engine="local"))
+    monkeypatch.setattr(explorations, "RECORDS", 300)
+    monkeypatch.setattr(delays, "_by_sql", means)
+    monkeypatch.setattr(Questions, "picture", lambda *_: None)
+    monkeypatch.setattr(flights, "picture_of", lambda *_: None)
+    days = ["--since", "2013-07-13", "--until", "2013-07-15", "--commit-interval", "50ms"]
+    code = demo.main(["flights", *days, "--out", str(tmp_path), "--log", kafka_url])
+    shown = "\n".join(lines)
+    assert code == 0, shown
+    for pattern, count in (
+        (r"is killed \(SIGKILL\)", None),
+        (r"rows of state: differences 0 ", 2),
+        (r"along the tape, in", 2),
+        (r"(?m)compared with the log: [1-9][\d,]* rows, differences 0$", 2),
+        (r"[1-9][\d,]* hours of airports, \d[\d,]* corrections by late departures: differences 0 ", None),
+        (r"was forwarded, counted and joined exactly once", None),
+        (r"All checks passed", None),
+        # The last days begin with the snapshots, and not with what the changelogs have.
+        (r"both start from the rebuilt snapshots", None),
+    ):
+        found = len(re.findall(pattern, shown))
+        assert found if count is None else found == count, (pattern, shown)
+    for name in ("aircraft", "airport"):
+        told = (tmp_path / "flights-2013" / f"{name}.log").read_text("utf-8")
+        assert '"start from a snapshot: filled"' in told
+    ET.parse(tmp_path / "flights.svg")

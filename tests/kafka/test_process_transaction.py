@@ -4,7 +4,6 @@ has lost commits nothing.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -24,6 +23,7 @@ from tailrace.log.tasks import AppTasks
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.task_notes import TaskNotes
 from tests.kafka import apps
+from tests.kafka.outside import Stuck, await_written
 from tests.kafka.processes import Members, await_tasks
 from tests.log.contract import A, visible
 from tests.runtime.processes import wait_until
@@ -48,13 +48,18 @@ class Processes:
         log.create_topic("app.tape", TopicSettings(2))
         member = log.join(AppTasks("app", "app.tape", 2))
         self._closing.callback(member.close)
-
-        def looked() -> bool:
-            member.look()
-            return member.owned == {0, 1}
-
-        wait_until(looked, "the process has both tasks")
+        await_owned(member, 2)
         return log, member
+
+
+def await_owned(member: KafkaTasks, count: int) -> None:
+    """Until it has all tasks: another is not there, or has left."""
+
+    def looked() -> bool:
+        member.look()
+        return len(member.owned) == count
+
+    wait_until(looked, "the group has given all tasks")
 
 
 @pytest.fixture
@@ -67,19 +72,15 @@ def one(value: bytes) -> list[Output]:
     return [Output("a", b"k", value, 7)]
 
 
-def await_written(log: KafkaLog, writer: Any, end: int = 0) -> None:
-    """Until what was appended is at the broker, behind an offset."""
-
-    def arrived() -> bool:
-        writer.append([])
-        return log.end_offset(*A) > end
-
-    wait_until(arrived, "the record is at the broker")
-
-
-def test_tasks_commit_together_and_publish_each_under_its_own_name(processes: Processes) -> None:
-    log, _ = processes.join()
+def test_tasks_commit_together_under_one_producer_that_is_not_named_for_a_task_that_was_given_back(
+    processes: Processes,
+) -> None:
+    """What each publishes is under its own name."""
+    log, member = processes.join()
     writers = [log.writer("app-0"), log.writer("app-1")]
+    named = member.producer(0)
+    assert named
+    assert member.producer(1) == named
     places = [TopicPartition("a", 0), TopicPartition("app.tape", 1)]
     for number, writer in enumerate(writers):
         writer.append(one(b"%d" % number))
@@ -92,13 +93,18 @@ def test_tasks_commit_together_and_publish_each_under_its_own_name(processes: Pr
     assert visible(log, A) == [b"0", b"1"]
     assert log.committed_offsets("app", places) == dict.fromkeys(places, 5)
     assert log.publications() == {("a", "app-0"): 10, ("a", "app-1"): 20}
+    writers[0].close()
+    member.close()
+    successor = processes.join()[1]
+    assert successor.producer(0) == ""
+    assert successor.producer(1) == named  # it did not say that it had left this one
 
 
 def test_a_new_owner_aborts_at_once_what_a_dead_process_has_left_open(processes: Processes) -> None:
     dead, dead_member = processes.join()
     left = dead.writer("app-0")
     left.append(one(b"never"))
-    await_written(dead, left)
+    await_written(dead, "a", writer=left)
     dead_member._consumer.close()  # the group learns of it at once; nothing was given back
     begun = time.monotonic()
     log, _ = processes.join()
@@ -120,7 +126,7 @@ def test_a_command_that_reserves_tasks_aborts_what_a_dead_process_has_left_open(
     dead, dead_member = processes.join()
     left = dead.writer("app-0")
     left.append(one(b"never"))
-    await_written(dead, left)
+    await_written(dead, "a", writer=left)
     log = KafkaLog(kafka_url)
     with closing(log):
         with pytest.raises(TaskOwnedError), log.reserve("app", [0]):
@@ -158,46 +164,19 @@ def test_a_producer_is_connected_before_it_takes_an_id_over(kafka_url: str) -> N
     assert done[:2] == ["list_topics", "init_transactions"]
 
 
-def test_no_producer_is_named_for_a_task_that_was_given_back(processes: Processes) -> None:
-    first, first_member = processes.join()
-    writers = [first.writer("app-0"), first.writer("app-1")]
-    named = first_member.producer(0)
-    assert named
-    assert first_member.producer(1) == named
-    for writer in writers:
-        writer.append(one(b"v"))
-    assert writers[0].shared is not None
-    writers[0].shared.commit([Part(writer, {}, {}) for writer in writers], "app")
-    writers[0].close()
-    first_member.close()
-    second_member = processes.join()[1]
-    assert second_member.producer(0) == ""
-    assert second_member.producer(1) == named  # it did not say that it had left this one
-
-
-def test_a_process_that_has_lost_its_producer_makes_another_and_settles_what_it_left(
-    processes: Processes,
+@pytest.mark.parametrize("lost", ["its producer", "its tasks"])
+def test_a_process_makes_another_producer_after_a_loss_and_settles_what_it_left(
+    processes: Processes, lost: str
 ) -> None:
     log, member = processes.join()
     before = log.writer("app-0")
     before.append(one(b"never"))
-    log.writer(member.producer(0)).close()  # somebody takes it for dead
-    with pytest.raises(FencedError):
-        before.commit()
-    after = log.writer("app-0")
-    assert after.shared is not before.shared
-    after.append(one(b"new"))
-    after.commit()
-    assert visible(log, A) == [b"new"]
-
-
-def test_a_process_whose_tasks_went_to_others_without_its_knowledge_makes_another_producer(
-    processes: Processes,
-) -> None:
-    log, member = processes.join()
-    before = log.writer("app-0")
-    before.append(one(b"never"))
-    member.times_lost += 1  # as the group says when it has given the tasks to others
+    if lost == "its producer":  # somebody takes it for dead
+        log.writer(member.producer(0)).close()
+        with pytest.raises(FencedError):
+            before.commit()
+    else:  # as the group says when it has given the tasks to others
+        member.times_lost += 1
     after = log.writer("app-0")
     assert after.shared is not before.shared
     assert before.lost
@@ -227,7 +206,7 @@ def test_a_watermark_of_a_task_that_moved_holds_only_behind_the_records_of_its_l
     first.shared.commit([Part(first, {}, {"a": 1})], "app")  # the process has learned where the topic ends
     end = log.end_offset(*A)
     first.append(one(b"2"))
-    await_written(log, first, end)
+    await_written(log, "a", end, first)
     log.append_all(one(b"of the last owner"))
     moved = log.writer("app-1")
     first.shared.commit([Part(first, {}, {}), Part(moved, {}, {"a": 2})], "app")
@@ -247,16 +226,9 @@ def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
     processes: Processes, monkeypatch: pytest.MonkeyPatch, leaving: bool
 ) -> None:
     log, member = processes.join()
-    consumer, released = member._consumer, threading.Event()
-
-    class Stuck:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(consumer, name)
-
-        def commit(self, **_given: Any) -> None:
-            released.wait()
-
-    member._consumer = Stuck()
+    consumer: Any = member._consumer
+    stuck: Any = Stuck(consumer, "commit")
+    member._consumer = stuck
     monkeypatch.setattr(tasks, "_LOOK_S", 0.1)
     if leaving:
         log.limit_patience(0.2)  # as a process does that is to leave
@@ -266,22 +238,21 @@ def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
         with pytest.raises(LogUnavailableError, match="does not come back"):
             ask()
     member.close()
-    released.set()
+    stuck.released.set()
     consumer.close()
 
 
-def test_an_abort_of_records_that_were_never_sent_leaves_a_writer_that_works(kafka_url: str) -> None:
+def test_an_abort_of_records_that_were_never_sent_leaves_a_writer_that_works(log: KafkaLog) -> None:
     """librdkafka#4849: a coordinator that has heard of none of a transaction's records refuses to end it."""
-    with closing(KafkaLog(kafka_url)) as log:
-        log.create_topic("a", TopicSettings(1))
-        writer = log.writer("w")
-        for _ in range(5):
-            writer.append(one(b"never"))
-            writer.abort()
-        writer.append(one(b"v"))
-        writer.commit()
-        assert visible(log, A) == [b"v"]
-        writer.close()
+    log.create_topic("a", TopicSettings(1))
+    writer = log.writer("w")
+    for _ in range(5):
+        writer.append(one(b"never"))
+        writer.abort()
+    writer.append(one(b"v"))
+    writer.commit()
+    assert visible(log, A) == [b"v"]
+    writer.close()
 
 
 # --- members that the group has lost
@@ -292,14 +263,8 @@ SHORT = {"consumer.session.timeout.ms": "5000", "consumer.max.poll.interval.ms":
 
 
 def member_of(log: KafkaLog) -> KafkaTasks:
-    """A member that has all tasks: another is not there, or has left."""
     member = log.join(AppTasks("app", "app.tape", 4))
-
-    def has_tasks() -> bool:
-        member.look()
-        return len(member.owned) == 4
-
-    wait_until(has_tasks, "the group has given all tasks")
+    await_owned(member, 4)
     return member
 
 
@@ -353,12 +318,7 @@ def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left
     ):
         prepare_log(log, PLAN, create_declared=True)
         member = log.join(AppTasks(PLAN.app, PLAN.tape_topic, PLAN.partitions))
-
-        def joined() -> bool:
-            member.look()
-            return len(member.owned) == PLAN.partitions
-
-        wait_until(joined, "the process has all tasks")
+        await_owned(member, PLAN.partitions)
         notes = TaskNotes(PLAN, member)
         for number in range(PLAN.partitions):
             notes.take(number)

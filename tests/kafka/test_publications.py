@@ -26,11 +26,10 @@ from tests.runtime.processes import wait_until
 
 
 @pytest.fixture
-def log(kafka_url: str) -> Iterator[KafkaLog]:
-    with closing(KafkaLog(kafka_url)) as log:
-        for name in ("a", "b"):
-            log.create_topic(name, TopicSettings(1))
-        yield log
+def log(log: KafkaLog) -> KafkaLog:
+    for name in ("a", "b"):
+        log.create_topic(name, TopicSettings(1))
+    return log
 
 
 def test_the_topics_of_watermarks_are_not_listed_and_their_names_are_refused(log: KafkaLog) -> None:
@@ -61,35 +60,33 @@ def test_publications_are_read_up_to_a_transaction_that_stays_open(kafka: str, k
 
 
 def test_publications_whose_markers_are_on_their_way_are_waited_for(
-    kafka: str, kafka_url: str, monkeypatch: pytest.MonkeyPatch
+    log: KafkaLog, kafka: str, kafka_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of a commit that has just returned: the brokers write its markers afterwards."""
-    with closing(KafkaLog(kafka_url)) as log:
-        log.create_topic("a", TopicSettings(1))
-        log.writer("w").commit(None, "", {"a": 5})
-        last = log._followed.last({"a.publishers": None}, 30)["a.publishers"].publications[0]
-        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-on-its-way"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        key, value = encode(last._replace(watermark_ms=6))
-        producer.produce(f"{kafka_url.rpartition('/')[2]}a.publishers", value, key, 0)
-        assert producer.flush(30) == 0
-        assert log.publications() == {("a", "w"): 5}
-        stable_ends, asked = log._cluster.stable_ends, 0
+    log.writer("w").commit(None, "", {"a": 5})
+    last = log._followed.last({"a.publishers": None}, 30)["a.publishers"].publications[0]
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-on-its-way"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    key, value = encode(last._replace(watermark_ms=6))
+    producer.produce(f"{kafka_url.rpartition('/')[2]}a.publishers", value, key, 0)
+    assert producer.flush(30) == 0
+    assert log.publications() == {("a", "w"): 5}
+    stable_ends, asked = log._cluster.stable_ends, 0
 
-        def answer(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-            """The markers come when it has been asked for the first time."""
-            nonlocal asked
-            found = stable_ends(places)
-            asked += 1
-            if asked == 1:
-                producer.commit_transaction(30)
-                wait_until(lambda: stable_ends(places) != found, "the markers are there")
-            return found
+    def answer(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The markers come when it has been asked for the first time."""
+        nonlocal asked
+        found = stable_ends(places)
+        asked += 1
+        if asked == 1:
+            producer.commit_transaction(30)
+            wait_until(lambda: stable_ends(places) != found, "the markers are there")
+        return found
 
-        monkeypatch.setattr(log._cluster, "stable_ends", answer)
-        assert log.publications() == {("a", "w"): 6}
-        assert asked == 2
+    monkeypatch.setattr(log._cluster, "stable_ends", answer)
+    assert log.publications() == {("a", "w"): 6}
+    assert asked == 2
 
 
 def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_have_published(
@@ -110,26 +107,6 @@ def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_h
     retire(inner, "app")
     assert inner.publications() == {("a", "app-0"): None}
     inner.close()
-
-
-def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position(log: KafkaLog) -> None:
-    once, often = log.writer("once"), log.writer("often")
-    once.commit(None, "", {"a": 1_000})
-    for number in range(40):
-        often.append([Output("a", b"k", b"v", number)], 0)
-        often.commit(None, "", {"a": number})
-    visible_at: dict[int, int] = {}
-    probe = log.reader({A: 0})
-    while len(visible_at) < 40:
-        visible_at |= {record.timestamp_ms: record.offset + 1 for record in probe.fetch(*A, 100).records}
-    for number in (39, 20, 3):
-        reader = log.reader({A: visible_at[number]})
-        # The two partitions of a reader share what is read of the feed.
-        assert dict(news(reader)) == {"once": 1_000, "often": number}
-        reader.seek("a", 0, visible_at[number - 1])
-        assert dict(news(reader)) == {"once": 1_000, "often": number - 1}
-        reader.close()
-    probe.close()
 
 
 def news(reader: KafkaReader) -> Iterator[tuple[str, int | None]]:
@@ -184,7 +161,8 @@ def test_publications_that_were_replaced_or_lost_in_part_stop_their_writers_and_
     outside, made = Outside(kafka_url), log.writer("one-0")
     made.append([Output("a", b"k", b"v", 10)], 0)
     made.commit(None, "", {"a": 10})
-    outside.replace_feed(topic)
+    outside.delete(topic)
+    outside.create(topic, cleanup_policy="compact")
     made.append([Output("a", b"k", b"v", 20)], 0)
     with pytest.raises(TopicReplacedError, match="deleted and created again") as raised:
         made.commit(None, "", {"a": 20})

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,6 @@ from tailrace.core.errors import (
 )
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.opening import open_archive
-from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
@@ -34,6 +32,7 @@ from tailrace.log.interface import Ends
 from tailrace.log.kafka import KafkaLog
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import run
+from tests.kafka.processes import rebuilt
 from tests.kafka.shop import PLAN, Shop, serving
 
 APP = "tests.kafka.shop:app"
@@ -48,88 +47,62 @@ def committed(shop: Shop) -> dict[TopicPartition, int]:
 
 @pytest.mark.parametrize("topic", ["orders", "shop.inbox", "shop.tape", "totals"])
 def test_a_service_commits_nothing_once_a_topic_was_replaced_and_does_not_start_on_it(
-    kafka_url: str, topic: str
+    shop: Shop, topic: str
 ) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        before = committed(shop)
-        shop.replace(topic)
-        shop.order(60)  # more than the position in the old topic
-        with pytest.raises(TopicReplacedError, match=AGAIN) as raised:
-            shop.work()
-        assert raised.value.topic == topic
-        after = committed(shop)
-        assert {place: at for place, at in before.items() if place in after} == after
-        if topic == "totals":
-            return
-        for keep_state in (True, False):
-            with serving(kafka_url) as later:
-                later.stores = shop.stores.copy() if keep_state else {}
-                with pytest.raises(TopicReplacedError, match=f"{AGAIN} since") as raised:
-                    later.start()
-                assert raised.value.topic == topic
+    shop.lived()
+    before = committed(shop)
+    shop.replace(topic)
+    shop.order(60)  # more than the position in the old topic
+    with pytest.raises(TopicReplacedError, match=AGAIN) as raised:
+        shop.work()
+    assert raised.value.topic == topic
+    after = committed(shop)
+    assert {place: at for place, at in before.items() if place in after} == after
+    if topic != "totals":
+        shop.refuses(TopicReplacedError, f"{AGAIN} since.*topic '{topic}'")
 
 
-def test_a_changelog_that_was_replaced_is_told_by_the_group_and_without_it_by_the_tape(
-    kafka_url: str,
-) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        shop.stop()
-        shop.replace("shop.changelog")
-        with serving(kafka_url) as later, pytest.raises(OffsetsDisagreeError, match="no commit at all"):
-            later.stores = shop.stores
-            later.start()
-        assert all(store.cut for store in shop.stores.values())  # left as it was
-        for done in shop.admin.delete_consumer_groups([f"{shop.prefix}shop"]).values():
-            done.result()  # as if the offsets had expired
-        with serving(kafka_url) as later, pytest.raises(CorruptStateError, match="the changelog was deleted"):
-            later.start()
+def test_a_changelog_that_was_replaced_is_told_by_the_group_and_without_it_by_the_tape(shop: Shop) -> None:
+    shop.lived()
+    shop.stop()
+    shop.replace("shop.changelog")
+    with serving(shop.url) as later, pytest.raises(OffsetsDisagreeError, match="no commit at all"):
+        later.stores = shop.stores
+        later.start()
+    assert all(store.cut for store in shop.stores.values())  # left as it was
+    for done in shop.admin.delete_consumer_groups([f"{shop.prefix}shop"]).values():
+        done.result()  # as if the offsets had expired
+    with serving(shop.url) as later, pytest.raises(CorruptStateError, match="the changelog was deleted"):
+        later.start()
 
 
-def test_a_topic_that_was_only_deleted_is_named(kafka_url: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        shop.delete("orders")
-        with pytest.raises(UnknownTopicError, match="orders"):
-            shop.work(lambda: False)
+def test_a_topic_that_was_only_deleted_is_named(shop: Shop) -> None:
+    shop.lived()
+    shop.delete("orders")
+    with pytest.raises(UnknownTopicError, match="orders"):
+        shop.work(lambda: False)
 
 
-def test_more_partitions_are_found_under_a_service_and_by_the_next_start(kafka_url: str) -> None:
-    with serving(kafka_url) as shop:
-        shop.lived()
-        for done in shop.admin.create_partitions([NewPartitions(f"{shop.prefix}orders", 3)]).values():
-            done.result()
-        with pytest.raises(TopicMismatchError, match="had 2 partitions and has 3 now") as raised:
-            shop.work(lambda: False)
-        assert raised.value.topic == "orders"
-        assert "Another number of partitions" in raised.value.hint
-        at_start = "the input has 3 partitions, the app 'shop' has 2"
-        with pytest.raises(TopicMismatchError, match=at_start) as raised, serving(kafka_url):
-            pass
-        assert "Another number of partitions" in raised.value.hint
+def test_more_partitions_are_found_under_a_service_and_by_the_next_start(shop: Shop) -> None:
+    shop.lived()
+    for done in shop.admin.create_partitions([NewPartitions(f"{shop.prefix}orders", 3)]).values():
+        done.result()
+    with pytest.raises(TopicMismatchError, match="had 2 partitions and has 3 now") as raised:
+        shop.work(lambda: False)
+    assert raised.value.topic == "orders"
+    assert "Another number of partitions" in raised.value.hint
+    at_start = "the input has 3 partitions, the app 'shop' has 2"
+    with pytest.raises(TopicMismatchError, match=at_start) as raised, serving(shop.url):
+        pass
+    assert "Another number of partitions" in raised.value.hint
 
 
 # --- history
 
 
-def asked(url: str, folder: Path, order: Order = "auto", archive: str | None = None) -> Request:
-    return Request(
-        app=APP,
-        source=Source(log=url, archive=archive),
-        to=Destination(uri=str(folder)),
-        failures=Failures(any_environment=True),
-        order=order,
-    )
-
-
 def replayed(url: str, _: Path) -> None:
     with closing(KafkaLog(url)) as log:
         replay(PLAN, log, ReplayOptions(any_environment=True))
-
-
-def rebuilt(url: str, folder: Path) -> None:
-    rebuild(asked(url, folder / "rebuilt"), LocalEngine(1))
 
 
 def snapshot(url: str, folder: Path) -> None:
@@ -142,7 +115,7 @@ def moved(url: str, _: Path) -> None:
         move_apps([PLAN], source, target)
 
 
-READERS: list[Callable[[str, Path], object]] = [replayed, rebuilt, snapshot]
+READERS: list[Callable[[str, Path], object]] = [replayed, partial(rebuilt, APP), snapshot]
 
 
 @pytest.mark.parametrize("topic", ["orders", "shop.tape"])
@@ -167,7 +140,7 @@ def test_no_history_is_read_from_a_topic_that_was_replaced(
     report = json.loads(run("status", APP, "--log", kafka_url, "--json").out)
     assert any(problem.startswith(f"{topic} was deleted") for problem in report["problems"])
     if topic == "orders":  # the app runs on what is there, and says so
-        notes = rebuild(asked(kafka_url, tmp_path / "canonical", "canonical"), LocalEngine(1)).notes
+        notes = rebuilt(APP, kafka_url, tmp_path / "canonical", order="canonical").notes
         assert [note for note in notes if note.startswith(f"orders was {AGAIN}")]
 
 
@@ -207,6 +180,5 @@ def test_an_archive_is_continued_and_joined_only_with_the_topic_that_it_is_of(
         with closing(KafkaLog(kafka_url)) as log, pytest.raises(ArchiveError, match=since):
             archive_log(log, open_archive(place), ArchiveOptions(["orders"]))
     with pytest.raises(TopicReplacedError):
-        rebuild(asked(kafka_url, tmp_path / "rebuilt", archive=place), LocalEngine(1))
-    alone = asked(str(tmp_path / "none"), tmp_path / "from-archive", archive=place)
-    assert rebuild(alone, LocalEngine(1)).same_rows
+        rebuilt(APP, kafka_url, tmp_path / "rebuilt", archive=place)
+    assert rebuilt(APP, str(tmp_path / "none"), tmp_path / "from-archive", archive=place).same_rows

@@ -12,6 +12,8 @@ from tailrace.log.options import NewTopics
 
 GOOD = TopicSettings(4)
 COMPACTED = TopicSettings(4, compacted=True)
+ROLES = ("tape", "inbox", "dead-letters", "repartition", "in-app", "input", "output")
+ROLES_COMPACTED = ("changelog", "watermarks", "redriven")
 
 
 def about(*, is_empty: bool = False, followed: TopicSettings | None = None) -> Circumstances:
@@ -28,7 +30,7 @@ def found(
     **changed: str,
 ) -> list[Finding]:
     """What is found in a topic with these settings, of which some are changed: ``retention_ms`` is ``retention.ms``."""
-    wanted = COMPACTED if role in ("changelog", "watermarks", "redriven") else GOOD
+    wanted = COMPACTED if role in ROLES_COMPACTED else GOOD
     config = {
         **creation_config(TopicSettings(4, compacted=wanted.compacted)),
         "min.insync.replicas": "2" if replicas > 2 else "1",
@@ -40,16 +42,9 @@ def found(
     return findings(need, details, circumstances or about(), NewTopics())
 
 
-@pytest.mark.parametrize(
-    "role", ["tape", "inbox", "dead-letters", "repartition", "in-app", "input", "output"]
-)
+@pytest.mark.parametrize("role", [*ROLES, *ROLES_COMPACTED])
 def test_a_topic_that_is_right_has_no_findings(role: Role) -> None:
-    assert found(role) == []
-
-
-@pytest.mark.parametrize("role", ["changelog", "watermarks", "redriven"])
-def test_a_compacted_topic_that_is_right_has_no_findings(role: Role) -> None:
-    assert found(role, COMPACTED) == []
+    assert found(role, COMPACTED if role in ROLES_COMPACTED else GOOD) == []
 
 
 @pytest.mark.parametrize("role", ["tape", "inbox", "repartition", "in-app", "input"])
@@ -58,9 +53,6 @@ def test_another_number_of_partitions_is_an_error_that_is_never_changed(role: Ro
     assert (one.level, one.setting, one.is_safe) == ("error", "partitions", False)
     assert "partitions=8" in one.fix
     assert "Another number of partitions" in one.fix
-
-
-def test_an_output_may_have_any_number_of_partitions() -> None:
     assert found("output", TopicSettings(8)) == []
 
 
@@ -126,14 +118,9 @@ def test_each_deviation_has_its_level_and_is_changed_only_if_that_loses_nothing(
     assert one.is_safe or one.fix or one.level == "note"
 
 
-@pytest.mark.parametrize(
-    "changed", [{"message_timestamp_type": "LogAppendTime"}, {"min_insync_replicas": "4"}]
-)
-def test_what_producers_do_to_an_input_is_theirs(changed: dict[str, str]) -> None:
-    assert found("input", **changed) == []
-
-
-def test_the_cleaning_of_an_empty_topic_is_changed() -> None:
+def test_what_producers_do_to_an_input_is_theirs_and_the_cleaning_of_an_empty_topic_is_changed() -> None:
+    assert found("input", message_timestamp_type="LogAppendTime") == []
+    assert found("input", min_insync_replicas="4") == []
     (one,) = found("changelog", GOOD, 3, about(is_empty=True), cleanup_policy="delete")
     assert one.is_safe
 

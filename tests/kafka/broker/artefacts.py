@@ -74,24 +74,21 @@ def _fetch(folder: Path, pom: Path, goal: str) -> None:
         # The pom is copied so that Maven leaves nothing in the source tree.
         shutil.copy(pom, Path(work) / "pom.xml")
         filled = Path(work) / "jars"
-        command = [maven, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums"]
+        command = [maven, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums", goal]
         try:
-            done = subprocess.run(
-                [*command, goal, f"-DoutputDirectory={filled}"],
+            subprocess.run(
+                [*command, f"-DoutputDirectory={filled}"],
                 cwd=work,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 timeout=FETCH_S,
-                check=False,
+                check=True,
             )
-        except subprocess.TimeoutExpired as error:
-            raise NoBrokerError(f"Maven has not fetched what {pom} names within {FETCH_S:.0f} s.") from error
-        if done.returncode != 0:
-            raise NoBrokerError(
-                f"Maven cannot fetch what {pom} names (exit code {done.returncode}):\n{done.stdout}"
-            )
+        except subprocess.SubprocessError as error:
+            said = getattr(error, "output", "")
+            raise NoBrokerError(f"Maven cannot fetch what {pom} names: {error}\n{said}") from error
         filled.rename(folder)
 
 

@@ -17,9 +17,8 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import NamedTuple
 
 from tailrace.spark.java import check_java
 from tests.kafka.broker.artefacts import jars
@@ -56,16 +55,14 @@ SMALL = {
 """A test cluster has the defaults of Kafka, but for what its size demands and for what would make a test wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     """A user who may connect to the listeners that are encrypted."""
 
     name: str
     password: str
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(NamedTuple):
     """A certificate that signs itself: the broker has it with its key, the clients trust it."""
 
     store: Path
@@ -79,31 +76,23 @@ class Certificate:
     def make(cls, java: Path, folder: Path) -> Certificate:
         """Make one for 127.0.0.1 in a folder."""
         made = cls(folder / "broker.p12", secrets.token_hex(16), folder / "authority.pem")
-        keytool = java.with_name("keytool")
-        access = [
-            "-keystore",
-            str(made.store),
-            "-storetype",
-            "PKCS12",
-            "-storepass",
-            made.password,
-            "-alias",
-            "broker",
-        ]
-        commands = [
-            ["-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "30", *access],
-            ["-exportcert", "-rfc", "-file", str(made.authority), *access],
-        ]  # fmt: skip
-        for command in commands:
-            done = subprocess.run(
-                [str(keytool), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, f"keytool cannot make a certificate: {done.stdout}"
+        keytool = [str(java.with_name("keytool")), "-keystore", str(made.store), "-storetype", "PKCS12"]
+        keytool += ["-storepass", made.password, "-alias", "broker"]
+        for command in (
+            [
+                "-genkeypair",
+                "-keyalg",
+                "EC",
+                "-dname",
+                "CN=127.0.0.1",
+                "-ext",
+                "san=ip:127.0.0.1",
+                "-validity",
+                "30",
+            ],
+            ["-exportcert", "-rfc", "-file", str(made.authority)],
+        ):
+            subprocess.run([*keytool, *command], stdin=subprocess.DEVNULL, check=True, capture_output=True)
         return made
 
 
@@ -207,9 +196,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _addresses(self, listener: str) -> list[str]:
