@@ -17,7 +17,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
-from tests.cli.commands import Ended, done, run
+from tests.cli.commands import done, run
 from tests.core.ordered import Event, oracle, placed
 from tests.kafka import gate
 from tests.kafka.outside import Outside
@@ -101,37 +101,33 @@ def test_neither_visibility_nor_kills_change_what_an_ordered_actor_does(
 
 
 def test_events_that_were_deleted_while_they_waited_are_missed_by_the_next_start(
-    log: KafkaLog, tmp_path: Path
+    log: KafkaLog, members: Members, tmp_path: Path
 ) -> None:
     """``left`` is ahead of the others, so its events wait."""
-    fed: dict[str, list[Event]] = {name: [] for name in gate.DISORDER_MS}
+    fed: dict[str, list[Event]] = {}
     outside, snapshots = Outside(log.place), Snapshots(str(tmp_path / "before"), "waits")
     where = ("--log", log.place)
-
-    def feed(**ats: list[int]) -> None:
-        for name, found in ats.items():
-            events = [Event("a", at, len(fed[name]) + n) for n, at in enumerate(found)]
-            fed[name] += events
-            log.append_all(Output(name, b"a", msgspec.json.encode(one), one.at) for one in events)
-
-    def work(*options: object) -> Ended:
-        return run("run", WAITS, *where, "--state", tmp_path / "state", "--until-end", *options)
 
     def said() -> list[tuple[str, str]]:
         return gate.said(outside.brokers, f"{outside.prefix}waits-said")[0]
 
     prepare_log(log, gate.waits.plan(), create_declared=True)
-    feed(left=[1_000, 5_000, 9_000], middle=[1_000], right=[1_000])
-    assert work().code == 0
-    feed(left=[9_500], middle=[6_500], right=[8_000])
-    assert work().code == 0
+    for name, ats in (
+        ("left", [1_000, 5_000, 9_000, 9_500]),
+        ("middle", [1_000, 6_500]),
+        ("right", [1_000, 8_000]),
+    ):
+        fed[name] = [Event("a", at, number) for number, at in enumerate(ats)]
+        log.append_all(Output(name, b"a", msgspec.json.encode(one), one.at) for one in fed[name])
+    service = members.start(WAITS, "state")
+    wait_until(lambda: ("a", "left 1 after 4999, 4") in said(), "what does not wait is handled")
+    stopped(service)
     before = said()
-    assert ("a", "left 1 after 4999, 4") in before
     assert before == oracle(fed, disorder_ms=gate.DISORDER_MS)[: len(before)]
     snapshot = take_snapshot(gate.waits.plan(), log, snapshots).id
     outside.delete_before("left", 3)
     for options in ((), ("--after-deleted",)):
-        ended = work(*options)
+        ended = run("run", WAITS, *where, "--state", tmp_path / "state", "--until-end", *options)
         assert (ended.code, "begins with" in ended.err, "offset 2" in ended.err) == (1, True, True), ended.err
     copy = ("run", WAITS, *where, "--as", "copy", "--state", tmp_path / "copy", "--end-of-input")
     refused = run(*copy, "--from-snapshot", f"{tmp_path / 'before'}#{snapshot}")

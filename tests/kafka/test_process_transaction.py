@@ -81,7 +81,8 @@ def test_tasks_commit_together_under_one_producer_that_is_not_named_for_a_task_t
     named = member.producer(0)
     assert named
     assert member.producer(1) == named
-    places = [TopicPartition("a", 0), TopicPartition("app.tape", 1)]
+    log.create_topic("b", TopicSettings(1))
+    places = [A, TopicPartition("b", 0)]
     for number, writer in enumerate(writers):
         writer.append(one(b"%d" % number))
     assert writers[0].shared is writers[1].shared
