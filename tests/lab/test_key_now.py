@@ -1,6 +1,7 @@
 """``key_now``: the rows of the key whose handler is about to run, or has just run, as a commit would store them; and runs that observe some keys.
 
-First events are searched by such runs: they must show of these keys what a run of all keys shows.
+First events are searched by such runs: they must show of these keys what a run of all keys shows. And the digest that is kept from
+call to call, by what may have changed, is that of all of these rows.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.observer import Call, Observer, key_now, stored_now
+from tailrace.core.engine.observer import Call, Moment, Observer, key_now, stored_now
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
+from tailrace.lab.first_events import Contents
 from tailrace.log.embedded import EmbeddedLog
 from tests.cast.programs import lived
 from tests.proof.apps import Variant
@@ -47,6 +49,7 @@ class Records(Observer):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.timers = 0
+        self._kept: dict[tuple[str, bool], Contents] = {}
 
     def begins(self, call: Call, /) -> None:
         """See ``Observer``. The key may not be in memory yet."""
@@ -58,6 +61,17 @@ class Records(Observer):
         self.timers += any(rest[:1] == b"t" for rest in found)
         times = one.event_time, one.watermark, one.now, one.is_late
         self.calls.append((one.key, call.handler, one.input, one.at, times, [*outputs], found))
+        for some in (False, True) if call.actor is not None else ():
+            kept, whole = self._contents(call.actor, some=some), _contents(call.actor, some=some)
+            assert kept.now(call.cells, one.key) == whole.now(call.cells, one.key)
+
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
+        """See ``Observer``."""
+        for some in (False, True):
+            self._contents(actor, some=some).expired(moment.key, what)
+
+    def _contents(self, actor: ActorPlan, *, some: bool) -> Contents:
+        return self._kept.setdefault((actor.name, some), _contents(actor, some=some))
 
     def _rows(self, call: Call) -> dict[bytes, bytes]:
         if call.actor is None:
@@ -68,6 +82,11 @@ class Records(Observer):
         stored = stored_now(call.cells, call.actor, key)  # without timers, for the state as of a time
         assert _without_timers(_bare(stored)) == _without_timers(_bare(there))
         return here
+
+
+def _contents(actor: ActorPlan, *, some: bool) -> Contents:
+    """What digests all rows at its first call. ``some``: the other version has every second field."""
+    return Contents(actor, [one.name for one in actor.schema.fields[::2]] if some else None)
 
 
 def _bare(found: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -28,7 +28,8 @@ from msgspec.structs import astuple, replace
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
 from tailrace.core.engine.delivery import BEYOND, own_inputs
-from tailrace.core.engine.observer import Call, Moment, Watch
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.observer import Call, Moment, Watch, changed_now, key_now
 from tailrace.core.engine.units import TIMER
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
@@ -134,13 +135,13 @@ class _Recorder(Trace):
             if one in self.keys:
                 self._shown_for.setdefault(self.keys[one], []).append(self._numbers[one])
         super().__init__(plan, self._shown_for, self._add_line)
-        self._both, self._every, self._own = both, every, frozenset(own_inputs(plan))
-        self._readers = {one.name: ReadAs(one.schema) for one in plan.actors}
+        self._every, self._own = every, frozenset(own_inputs(plan))
+        self._contents = {one.name: Contents(one, both.get(one.name)) for one in plan.actors}
         self._at: dict[Any, tuple[Order, Cause | None]] = {}
         """By key, or by None for all, the last cause with its order; None: a record whose call has not come yet."""
-        self._last: dict[Item, tuple[Order, Cause, bytes, bytes]] = {}
+        self._last: dict[Item, tuple[Order, Cause, int, bytes]] = {}
         """The last step of each item, with digests of state and outputs. The next call may have the same cause."""
-        self._state: dict[Item, bytes] = {}
+        self._state: dict[Item, int] = {}
         """The state after the step before the last."""
         self._paragraph: tuple[list[int], Order, Cause, list[str]] | None = None
         self._schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in _COLUMNS.items()])
@@ -162,12 +163,23 @@ class _Recorder(Trace):
         order = self._ordered(key, cause)
         item = None if actor is None else Item("state", actor.name, actor.key_codec.encode(key))
         if actor is not None and item in self.keys:
-            self._take(item, order, cause, [one[:4] for one in outputs], self._state_of(call, actor))
+            self._take(
+                item,
+                order,
+                cause,
+                [one[:4] for one in outputs],
+                self._contents[actor.name].now(call.cells, key),
+            )
         for one in outputs:
             item = None if one[1] is None else Item("output", one[0], one[1])
             if item in self.keys and (self._every or self.keys[item] == key):
                 self._take(item, order, cause, [one[:4]])
         super().returned(call, outputs)
+
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
+        """See ``Observer``."""
+        self._contents[actor.name].expired(moment.key, what)
+        super().expired(moment, actor, what)
 
     # --- steps
 
@@ -182,16 +194,7 @@ class _Recorder(Trace):
             self._at[None if self._every else key] = order, cause
         return self._placed(key)[0]
 
-    def _state_of(self, call: Call, actor: ActorPlan) -> bytes:
-        """A digest of the key's rows; empty if it has none."""
-        found, common = call.rows(), self._both.get(actor.name)
-        if common is not None:
-            found = self._readers[actor.name].read(found, common)
-        return _digest(sorted(found.items())) if found else b""
-
-    def _take(
-        self, item: Item, order: Order, cause: Cause, sent: Sequence[object], state: bytes = b""
-    ) -> None:
+    def _take(self, item: Item, order: Order, cause: Cause, sent: Sequence[object], state: int = 0) -> None:
         """Add a call to the last step, or begin another: calls of one cause are one step."""
         digest, last = b"", self._last.get(item)
         if last is not None and last[1] == cause:
@@ -202,7 +205,7 @@ class _Recorder(Trace):
 
     def _complete(self, item: Item) -> None:
         order, cause, state, sent = self._last.pop(item)
-        if sent or state != self._state.get(item, b""):
+        if sent or state != self._state.get(item, 0):
             self._state[item] = state
             self._add(self._numbers[item], order, cause, _digest((state, sent)), None)
 
@@ -257,6 +260,41 @@ class _Recorder(Trace):
         rows = [dict(zip(_COLUMNS, one, strict=True)) for one in self._rows]
         self._file.write_table(pa.Table.from_pylist(rows, self._schema))
         self._rows.clear()
+
+
+class Contents:
+    """Digests of an actor's keys from call to call: sums over the rows as both versions read them, 0 for none.
+
+    A call costs what it may have changed. ``both``: the fields that both versions have; None: their rows have one form.
+    """
+
+    def __init__(self, actor: ActorPlan, both: list[str] | None) -> None:
+        self._actor, self._reader, self._both = actor, ReadAs(actor.schema), both
+        self._known: dict[Any, dict[bytes, int]] = {}
+        """By key and row, the digest of the row."""
+        self._totals: dict[Any, int] = {}
+
+    def now(self, cells: InstanceCache, key: Any) -> int:
+        """The digest of a key after a call."""
+        known = self._known.setdefault(key, {})
+        changed = changed_now(cells, self._actor, key) if known else None
+        if changed is None:
+            found, may_be_gone = key_now(cells, self._actor, key), [*known]
+        else:
+            found = {rest: value for rest, value in changed.items() if value is not None}
+            may_be_gone = [*changed, b"", *(rest for rest in known if rest[:1] == b"t")]
+        found = found if self._both is None else self._reader.read(found, self._both)
+        total = self._totals.get(key, 0) - sum(known.pop(rest, 0) for rest in {*may_be_gone, *found})
+        for rest, value in found.items():
+            known[rest] = _number((rest, value))
+            total += known[rest]
+        self._totals[key] = total
+        return total % (1 << 63)
+
+    def expired(self, key: Any, what: bytes) -> None:
+        """The entry with the row ``what`` has expired; or a field, which the next call shows."""
+        if key in self._known:
+            self._totals[key] = self._totals.get(key, 0) - self._known[key].pop(what, 0)
 
 
 def record_steps(
@@ -333,3 +371,7 @@ def _decoded(plan: Plan, item: Item) -> list[Any]:
 
 def _digest(content: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(content), digest_size=16).digest()
+
+
+def _number(content: object) -> int:
+    return int.from_bytes(_digest(content)[:8])

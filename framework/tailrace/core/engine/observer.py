@@ -144,6 +144,28 @@ def key_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
     }
 
 
+def changed_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> dict[bytes, bytes | None] | None:
+    """Of ``key_now``, the value, all timers, and the entries that the present unit has changed, None for those that are gone.
+
+    Returns None if other rows may have changed, too: the key has no state, or the unit has cleared a key.
+    """
+    table: Table = cells.tables[actor.index]
+    instance = table.live.get(key, table.old.get(key))
+    if instance is None or table.is_absent(instance) or cells.cleared:
+        return None
+    parts, encoded = instance._tr_parts, table.encode(instance)
+    if table.is_bare(instance, encoded):
+        return None
+    found: dict[bytes, bytes | None] = {b"": rows.PLAIN + encoded}
+    if parts is not None:
+        start = len(parts.prefix)
+        for entries in parts.collections():
+            prefix, pending = entries._prefix[start:], entries._pending
+            found |= {prefix + name: pending.get(name) for one, name, _ in cells.undo if one is pending}
+        found |= {rows.timer_row(b"", *one): rows.encode_timer(timer) for one, timer in parts.timers.items()}
+    return found
+
+
 class _WatchedUnits(Units):
     """Units that report to an observer."""
 
