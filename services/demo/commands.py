@@ -5,13 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from services.demo.console import Console
 from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.05
+
+_Result = TypeVar("_Result")
+
+
+def both(run: Callable[[Service], _Result], services: Sequence[Service]) -> list[_Result]:
+    """Run a command for each service, at the same time. Raises the first error when all have ended."""
+    with ThreadPoolExecutor(len(services)) as threads:
+        return list(threads.map(run, services))
 
 
 def run_command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -38,21 +39,23 @@ def compare(folders: Folders, log: EmbeddedLog | KafkaLog, console: Console, int
     begun_s = time.monotonic()
     service = Service(delays.app, "services.flights.delays:app", folders, log, interval)
     service.start(end_of_input=True, create_topics=True)
-    try:
-        while not service.has_left():
-            console.progress(
-                f"{time.monotonic() - begun_s:4.0f} s   {service.name} runs to the end of the log"
-            )
-            time.sleep(_LOOK_S)
-    finally:
-        service.end()
+    with ThreadPoolExecutor(1) as threads:
+        rows = threads.submit(_by_sql, str(folders.log), service)
+        try:
+            while not service.has_left():
+                seconds = time.monotonic() - begun_s
+                console.progress(
+                    f"{seconds:4.0f} s   {service.name} runs to the end of the log; Spark asks it"
+                )
+                time.sleep(_LOOK_S)
+        finally:
+            service.end()
     found: dict[tuple[str, int], Row] = {}
     corrections = 0
     for one in read(log, delays.hourly_delays):
         found[one.airport, one.start] = Row(one.airport, one.start, one.mean_delay, one.departures)
         corrections += one.kind == "correction"
-    console.progress(f"{time.monotonic() - begun_s:4.0f} s   Spark asks the log")
-    wanted = {(row.airport, row.start): row for row in _by_sql(str(folders.log), service)}
+    wanted = {(row.airport, row.start): row for row in rows.result()}
     differing = [place for place in sorted({*found, *wanted}) if found.get(place) != wanted.get(place)]
     differences = [f"{place}: {found.get(place)}, by SQL {wanted.get(place)}" for place in differing]
     return Compared(len(wanted), corrections, differences, time.monotonic() - begun_s)

@@ -1,11 +1,11 @@
 """Three months of flights, or a year: loaded into a log, run through both services as real processes (one is killed), replayed, drawn.
 
-The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states. The
+The last days are loaded later, after both states are rebuilt from the log. The services continue from these states. The
 very last facts are recorded while a corrected version of one service takes over.
 
 Nine checks. The exit code is 1 if one fails:
 
-    rebuild       the states that Spark rebuilds from the log equal those that the services have stored there, byte for byte
+    rebuild       the states that Spark and local processes rebuild from the log equal those that the services have stored there
     replay        state and outputs of a replay along the tape equal those of the live run byte for byte
     the tape      the replays did as much work as the live run
     questions     what is asked over HTTP is what the outputs say
@@ -31,6 +31,7 @@ import msgspec
 
 from services.demo import delays
 from services.demo.accounts import Accounts, results_of
+from services.demo.commands import both
 from services.demo.console import Console
 from services.demo.explorations import explore
 from services.demo.live import LiveRun
@@ -62,6 +63,8 @@ RECORDED_MEANWHILE = 1_000
 RECORDED_LAST = 1_500
 """Number of facts that are recorded while the corrected version takes over."""
 YEAR = date(2013, 1, 1), date(2014, 1, 1)
+ENGINES = {"aircraft": "spark", "airport": "local"}
+"""What rebuilds the state of each service."""
 COMPARED = 3
 """Number of things that a replay is compared with: the state folders, the changelog, the outputs."""
 
@@ -190,13 +193,15 @@ class Demo:
 
     def _rebuild(self, services: Sequence[Service]) -> list[str]:
         console, folders = self._console, self._folders
-        console.title("Spark: the state of both services is rebuilt from the log and compared byte by byte")
+        console.title(
+            "Rebuild: the state of both services from the log, of one by Spark, compared byte by byte"
+        )
         failures: list[str] = []
-        for service in services:
-            made = rebuild(service, folders, console)
+        all_made = both(lambda one: rebuild(one, folders, console, ENGINES[one.name]), services)
+        for service, made in zip(services, all_made, strict=True):
             console.say(
                 f"   {made.app:9}{made.events:8,} events, {made.keys:,} keys, {made.rows:,} rows, along the {made.order}, "
-                f"in {made.seconds:.1f} s   ({made.events / max(made.seconds, 0.001):,.0f} events/s)"
+                f"with the {made.engine} engine, in {made.seconds:.1f} s   ({made.events / max(made.seconds, 0.001):,.0f} events/s)"
             )
             self._snapshots[service.name] = f"{folders.snapshots}#{made.snapshot}"
             console.say(
@@ -266,8 +271,8 @@ class Demo:
         console = self._console
         console.title("Schedules: the first events in many orders of arrival, compared key by key")
         failures: list[str] = []
-        for service in services:
-            found = explore(service, self._folders, console)
+        all_found = both(lambda one: explore(one, self._folders, console), services)
+        for service, found in zip(services, all_found, strict=True):
             console.say(
                 f"   {found.app:9}{found.schedules} schedules of {found.records:,} events, {found.keys:,} keys: "
                 f"differences {len(found.differing):,}   ({found.seconds:.1f} s)"

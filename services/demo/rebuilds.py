@@ -1,4 +1,4 @@
-"""Rebuilds a service's state with Spark, with the command that a user would run: it compares each row with the log."""
+"""Rebuilds a service's state, with the command that a user would run: it compares each row with the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
         ]
 
 
-def rebuild(service: Service, folders: Folders, console: Console, engine: str = "spark") -> Rebuilt:
+def rebuild(service: Service, folders: Folders, console: Console, engine: str) -> Rebuilt:
     """Rebuild the state of a service from the log into a snapshot.
 
     Raises:
