@@ -61,9 +61,13 @@ class Records(Observer):
         self.timers += any(rest[:1] == b"t" for rest in found)
         times = one.event_time, one.watermark, one.now, one.is_late
         self.calls.append((one.key, call.handler, one.input, one.at, times, [*outputs], found))
-        for some in (False, True) if call.actor is not None else ():
-            kept, whole = self._contents(call.actor, some=some), _contents(call.actor, some=some)
-            assert kept.now(call.cells, one.key) == whole.now(call.cells, one.key)
+        if call.actor is not None:
+            self._compare_digests(call, call.actor)
+
+    def _compare_digests(self, call: Call, actor: ActorPlan) -> None:
+        for some in (False, True):
+            kept, whole = self._contents(actor, some=some), _contents(actor, some=some)
+            assert kept.now(call.cells, call.moment.key) == whole.now(call.cells, call.moment.key)
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """See ``Observer``."""
