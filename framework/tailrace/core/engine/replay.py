@@ -172,7 +172,7 @@ class Replay:
         }
         # Only the last cause may have been left in the middle of its drain: all others were drained before
         # the next cause.
-        task.follow(self._skips, FOREVER, by_name=self.lenient or self._some_keys)
+        task.follow(self._skips, FOREVER, record.skips if self.lenient or self._some_keys else None)
         while causes and self._reopen(causes[0]):
             del causes[0]
         self._stop_if(last=not causes)

@@ -254,10 +254,13 @@ class TaskState:
         return self._firing.draining
 
     def follow(
-        self, skips: dict[tuple[int, int, int], Headers], stop_after: int, *, by_name: bool = False
+        self,
+        skips: dict[tuple[int, int, int], Headers],
+        stop_after: int,
+        named: Sequence[tape.Skip] | None = None,
     ) -> None:
         """For a replay: the units to skip (see ``Units.follow``), and ``Totals.drained`` at the next commit."""
-        self._units.follow(skips, by_name=by_name)
+        self._units.follow(skips, named)
         future: defaultdict[int, set[int]] = defaultdict(set)
         for (number, offset, _), headers in skips.items() if skips else ():
             if (REASON_HEADER, FROM_THE_FUTURE.encode()) in headers:

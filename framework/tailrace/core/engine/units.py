@@ -125,8 +125,8 @@ class Units:
         """The trace of the record whose streams are still to be delivered, and the outputs before it."""
         self.skips: dict[tuple[int, int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
-        self._timers: dict[TimerName, list[Headers]] | None = None
-        """The timers among them, by name; None if they are known by their number."""
+        self._timers: dict[tuple[TimerName, int], Headers] | None = None
+        """The timers among them, by name and seed; None if they are known by their number."""
 
     def record(
         self,
@@ -364,29 +364,29 @@ class Units:
         """The headers of the dead letter if the next timer failed in the first run; None if it did not.
 
         It is known by the number of those before it. Changed code may fire more or fewer, and so may a replay of some keys: then it
-        is known by its name.
+        is known by its name, and by what has set it, as the same timer may have fired before.
         """
         if self._timers is None:
             return self.skips.get((TIMER, fired, tape.ALL))
         named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
-        found = self._timers.get(named)
-        return found.pop(0) if found else None
+        return self._timers.get((named, self.unit.origin))
 
-    def follow(self, skips: dict[tuple[int, int, int], Headers], *, by_name: bool = False) -> None:
-        """For a replay: the units that failed in the first run. ``by_name``: how timers among them are known."""
+    def follow(
+        self, skips: dict[tuple[int, int, int], Headers], named: Sequence[tape.Skip] | None = None
+    ) -> None:
+        """For a replay: the units that failed in the first run. ``named``: the same, if timers are known by their names."""
         if skips is self.skips:
             return
         self.skips, self._timers = skips, None
-        if by_name and skips:
-            self._timers = {}
-            for (number, _, _), headers in skips.items():
-                if number == TIMER:
-                    self._timers.setdefault(timer_of(headers), []).append(headers)
+        if named:
+            timers = [(one, tuple(one.headers)) for one in named if one.input == TIMER]
+            self._timers = {(timer_of(headers), one.seed): headers for one, headers in timers}
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """Record a unit that failed, now or in the first run, and write its dead letter."""
         headers = self.skips[number, at, self.operator] if headers is None else headers
-        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator))
+        seed = self.unit.origin if number == TIMER else 0
+        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator, seed))
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
