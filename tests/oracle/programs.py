@@ -138,7 +138,7 @@ def about_instance(op: Op, self: Any, ctx: Any, said: Any) -> None:
             found = list(self.marks.items(op.a % 3, 3)), len(self.marks), list(reversed(self.queue))
             ctx.emit(said, Said(ctx.key, repr(found)))
         case "emit-at":
-            ctx.emit(said, Said(ctx.key, f"at {op.b}"), at=ctx.event_time + op.b)
+            ctx.emit(said, Said(ctx.key, f"at {op.b}"), at=max(0, ctx.event_time + op.b))
         case "fail":
             if self.n % 3 == op.a % 3:
                 raise ValueError("told to fail")

@@ -92,6 +92,10 @@ class World:
             scratch=self.random.choice((TemporaryFile, None)),
         )
 
+    def _with_memory(self) -> None:
+        """Let it read on in each input: with little memory, one that is ahead is not read further, and their order is another."""
+        self.settings = replace(self.settings, cache_bytes=1 << 28)
+
     def _began(self) -> None:
         self.fuse -= 1
         if self.fuse == 0:
@@ -164,8 +168,7 @@ class InMemory(World):
     def __init__(self, case: Case, seed: int) -> None:
         super().__init__(case, seed)
         if case.actor.ordered and len(case.actor.inputs) > 1:
-            # With little memory, an input that is ahead is not read further. A harness still moves time then.
-            self.settings = replace(self.settings, cache_bytes=1 << 28)
+            self._with_memory()
         self.harness = Harness(
             self.app,
             now_ms=START_MS,
@@ -226,6 +229,8 @@ class OnTheLog(World):
 
     def __init__(self, case: Case, seed: int, folder: Path) -> None:
         super().__init__(case, seed)
+        if case.actor.ordered and not all(one.counts for one in case.actor.inputs):
+            self._with_memory()  # what does not count is handled as it arrives
         self.folder, self.now_ms, self._memory = folder, START_MS, StateMemory(8 << 20)
         self.log = EmbeddedLog(folder / "log")
         prepare_log(self.log, self.plan, create_declared=True)
