@@ -168,6 +168,14 @@ def test_a_rebuild_in_canonical_order_from_the_snapshot_comes_to_the_state(tmp_p
     life.log.close()
 
 
+def test_messages_that_have_lost_their_sender_have_no_place_in_canonical_order(life: Life) -> None:
+    life.reshape(2)
+    check_rest(life)
+    options = {"log": str(life.folder / "log2"), "base": str(life.folder / "snapshots")}
+    with pytest.raises(SnapshotMismatchError, match="have lost their sender"):
+        rebuild(life.folder, any_app.place(make_app(2)), order="canonical", **options)
+
+
 def killed_after(life: Life, step: str) -> None:
     """The command, in a process that kills itself after a step."""
     command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.resized:of_2"]

@@ -13,7 +13,7 @@ import pytest
 from tailrace.core.errors import CorruptLogError, ForeignLogError, FormatError, LogUnavailableError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
-from tailrace.log.embedded.lock import LOCK
+from tailrace.log.embedded.lock import LOCK, Note
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -26,7 +26,7 @@ from tests.log.embedded.damaged import (
     read,
     whole,
 )
-from tests.log.embedded.inside import view
+from tests.log.embedded.inside import note, view
 
 
 class TestRows:
@@ -107,6 +107,15 @@ class TestBytes:
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced") as raised:
                 reader.version()
             assert "start them again" in raised.value.hint
+
+    def test_a_damaged_note_is_taken_for_none(self, tmp_path) -> None:
+        made(tmp_path).close()
+        flipped(tmp_path / LOCK, 40)
+        assert note(tmp_path) == Note()
+        log = EmbeddedLog(tmp_path)
+        assert read(log) == whole(2)
+        log.append("a", b"k", b"v", 0)
+        assert note(tmp_path) != Note()
 
 
 class TestBeforeSQLite:

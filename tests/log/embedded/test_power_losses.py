@@ -99,6 +99,20 @@ class TestSyncs:
         slow.close()
         assert synced.is_set()
 
+    def test_a_sync_of_the_interval_that_fails_stops_the_log_until_one_succeeds(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        log = made(tmp_path, fsync_interval_s=0.01)
+        with monkeypatch.context() as patch:
+            self.fails(patch, "fdatasync", 1_000_000)
+            log.append("a", b"k", b"v", 0)
+            wait_until(lambda: note(log.path).in_doubt, "the sync has failed")
+            with pytest.raises(LogUnavailableError, match="the disk fails"):
+                log.append("a", b"k", b"v", 0)
+        log.append("a", b"k", b"v", 0)
+        assert log.end_offset("a", 0) == 4
+        log.close()
+
     def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
         log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))
         with monkeypatch.context() as patch:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import TaskOwnedError
+from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.tasks import OWNERS
 from tailrace.log.tasks import Owner
 from tests.log.embedded.owning import owning
 from tests.log.embedded.processes import Process, running
@@ -65,3 +67,23 @@ def test_an_owner_that_is_stopped_keeps_its_task_and_is_named_and_its_death_free
     owner.ended()
     assert log.owner("a", 0) is None
     owning(log.path, "a", [0]).close()
+
+
+def test_a_forked_child_of_an_owner_owns_nothing_and_does_not_keep_its_task(log, owner) -> None:
+    owner.report("fork")
+    child = int(owner.line())
+    try:
+        owner.signal(signal.SIGKILL)
+        owner.ended()
+        owning(log.path, "a", [0]).close()  # waits until the child has let go of it
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_an_owner_learns_that_the_folder_of_the_log_was_replaced(log) -> None:
+    owned = owning(log.path, "a", [0])
+    owned.check()
+    (log.path / OWNERS).rename(log.path / "elsewhere")
+    with pytest.raises(FencedError, match="was replaced or removed"):
+        owned.check()
+    owned.close()

@@ -316,6 +316,7 @@ class _Reshaping:
             tasks=tuple(
                 msgspec.structs.replace(one, cut=self._cut(one.partition, positions)) for one in tasks
             ),
+            reshaped=True,
             notes=(f"reshaped from {self._before.partitions} partitions",),
         )
         return self._snapshots.open(self._snapshots.publish(manifest).id)

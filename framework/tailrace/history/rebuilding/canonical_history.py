@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
@@ -24,6 +25,7 @@ from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redrives_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
+from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -31,6 +33,7 @@ from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
 from tailrace.history.rebuilding.results import Phases
+from tailrace.state.snapshots import Snapshot
 
 _LOOK_EVERY = 100
 """Number of offsets between two reads of published watermarks."""
@@ -68,6 +71,7 @@ class OwnInputs:
         if base is None:
             self._unread = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
             return
+        _check_senders(plan, base)
         self._ends = {name: of[number] for name, of in base.manifest.ends.items() if name in inputs}
         cuts = {one.partition: tape.decode_cut(one.cut) for one in base.manifest.tasks if one.cut}
         self._positions = cuts[number].positions if number in cuts else {}
@@ -104,6 +108,18 @@ class OwnInputs:
             later = sender is not None and sender[0] in self._sent and sender[1] >= self._sent[sender[0]]
             return "sent" if later else "others"
         return "others" if sender is None else "sent"
+
+
+def _check_senders(plan: Plan, base: Snapshot) -> None:
+    """Refuse messages under way to an ordered operator whose place among the others is not known."""
+    for name, one in own_inputs(plan).items() if base.manifest.reshaped else ():
+        for actor in (plan.operators[route.operator] for route in one.routes):
+            if actor.ordered:
+                raise SnapshotMismatchError(
+                    f"{base.manifest.id} was made by `tailrace reshape`: messages that were under way then have lost their sender, "
+                    f"which decides on their place in {name!r}, and {actor.name} handles it in event-time order",
+                    hint="Rebuild along the tape (--order tape), or from a later snapshot of the service.",
+                )
 
 
 def _published(
