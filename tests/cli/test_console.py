@@ -59,9 +59,9 @@ def test_a_long_line_is_neither_wrapped_nor_cut(monkeypatch, stream) -> None:
 
 def test_a_table_is_as_wide_as_its_cells_with_numbers_to_the_right(monkeypatch) -> None:
     assert table(ROWS, HEADER) == PLAIN
-    lines = styled_table(ROWS, HEADER)
-    assert shown(monkeypatch, io.StringIO(), tell, {}, lines, as_json=False).splitlines() == PLAIN
-    first, *lines = shown(monkeypatch, Terminal(), tell, {}, lines, as_json=False).splitlines()
+    styled = styled_table(ROWS, HEADER)
+    assert shown(monkeypatch, io.StringIO(), tell, {}, styled, as_json=False).splitlines() == PLAIN
+    first, *lines = shown(monkeypatch, Terminal(), tell, {}, styled, as_json=False).splitlines()
     assert first == f"\x1b[1m{PLAIN[0]}\x1b[0m"
     assert lines == PLAIN[1:]
     assert table([], HEADER) == ["topic  partitions  kept"]

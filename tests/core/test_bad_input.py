@@ -62,6 +62,13 @@ def nothing_kept() -> Iterator[None]:
     KEPT.clear()
 
 
+def kept(h: Harness, pile: Any, key: Any) -> Any:
+    """The state of a key, which is there."""
+    found = h.state(pile, key)
+    assert found is not None
+    return found
+
+
 def shapes_app(
     on_error: Any = "dead-letter-all", key: Any = "key", key_type: Any = str
 ) -> tuple[tr.App, Any, Any, Any]:
@@ -163,7 +170,7 @@ def test_a_record_that_cannot_be_handled_is_a_dead_letter_with_its_reason_or_sto
         )
         (record,) = h.log.read("shapes.dead-letters")
         assert record.timestamp_ms == 77
-        assert (h.state(pile, "k").n, h.watermark()) == (2, 1_000)
+        assert (kept(h, pile, "k").n, h.watermark()) == (2, 1_000)
         h.replay()
 
 
@@ -179,7 +186,7 @@ def test_because_its_key_cannot_be_worked_out_is_one_record_lost_and_not_the_tas
         h.send_raw(shapes, b'{"type":"circle","key":"k","do":"bad"}', b"k")
         h.send(shapes, Circle("k", 2))
         assert [one.reason for one in h.dead_letters()] == ["bad-key"]
-        assert h.state(pile, "k").n == 1
+        assert kept(h, pile, "k").n == 1
 
 
 # --- a key has exactly its declared type, whatever was seen before: ``True == 1``, but they are not one key
@@ -214,7 +221,7 @@ def test_a_key_of_another_type_is_refused_whether_or_not_its_instance_is_live(
             letter = h.dead_letters()[number]
             assert letter.reason == "bad-key"
             assert type(key).__name__ in letter.error
-        assert h.state(pile, right).n == 1
+        assert kept(h, pile, right).n == 1
 
 
 # --- handlers that fail
@@ -226,7 +233,7 @@ def test_an_error_that_cannot_be_written_is_a_dead_letter_like_any(do: str) -> N
     with Harness(app) as h:
         h.send(shapes, Circle("k", 1_001, do), Circle("new", 1_001, do), Circle("k", 1_002))
         assert [one.reason for one in h.dead_letters()] == ["handler-failed"] * 2
-        assert (h.state(pile, "k").n, h.state(pile, "new")) == (1, None)
+        assert (kept(h, pile, "k").n, h.state(pile, "new")) == (1, None)
         h.replay()
 
 
@@ -242,7 +249,7 @@ def test_a_timer_loop_is_stopped_and_named_or_cut_off_and_the_rest_goes_on() -> 
         h.send(shapes, Circle("k", 1_000, "loop"), Circle("other", 1_001), Circle("k", 1_002))
         (letter,) = h.dead_letters()
         assert "TimerLoopError" in letter.error
-        assert h.state(pile, "k").n == 2
+        assert kept(h, pile, "k").n == 2
 
 
 # --- handlers that keep what is not theirs
@@ -268,10 +275,10 @@ def test_a_reference_changes_nothing_where_values_are_replaced_by_their_encoding
     app, shapes, pile, _ = shapes_app()
     with Harness(app, **how) as h:
         h.send(shapes, Circle("a", 1, "keep words"), Circle("b", 2, "change words"))
-        assert (h.state(pile, "a").words, h.state(pile, "b").words) == ([], [])
+        assert (kept(h, pile, "a").words, kept(h, pile, "b").words) == ([], [])
         KEPT.clear()
         h.send(shapes, Square("k", 3, "keep event", Box([1, 2])), Circle("k", 4, "change event"))
-        assert h.state(pile, "k").box == Box([1, 2])
+        assert kept(h, pile, "k").box == Box([1, 2])
 
 
 def test_a_context_cannot_be_used_once_the_handler_has_returned() -> None:

@@ -237,7 +237,7 @@ def place(**defaults: int) -> Any:
 NESTED: list[Fields] = [{**KEPT, "p": (place(x=x) | None, OPTIONAL)} for x in (0, 1)]
 changes(
     "the default of a field in a nested struct changes",
-    Change(*NESTED, {"p": {"x": 0}}, "Plane.p.x has the default 1 now, it had 0", {"x": 0}, "p"),
+    Change(NESTED[0], NESTED[1], {"p": {"x": 0}}, "Plane.p.x has the default 1 now, it had 0", {"x": 0}, "p"),
 )
 
 

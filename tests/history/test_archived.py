@@ -15,7 +15,7 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.log.archive import ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log
+from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tests.history.rebuilding.lived import TALLY, TaskState, done, live, rebuilt, serve_tallies
@@ -49,7 +49,7 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Archived:
     return Archived(folder, then, now)
 
 
-def compared(history: Log) -> ReplayReport:
+def compared(history: OneCommitLog) -> ReplayReport:
     settings = TaskSettings(timezones=timezones_version())
     return replay(PLAN, history, ReplayOptions(compare=True, settings=settings))
 

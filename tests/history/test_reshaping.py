@@ -162,7 +162,7 @@ def test_a_rebuild_in_canonical_order_from_the_snapshot_comes_to_the_state(tmp_p
     life.reshape(2)
     life.log.append_all(case.inputs[70:])
     life.run(to_the_end=True)
-    options = {"log": str(tmp_path / "log2"), "base": str(tmp_path / "snapshots")}
+    options: dict[str, Any] = {"log": str(tmp_path / "log2"), "base": str(tmp_path / "snapshots")}
     _, snapshot = rebuild(tmp_path, any_app.place(case.make(2)), order="canonical", **options)
     assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
     life.log.close()
@@ -171,7 +171,7 @@ def test_a_rebuild_in_canonical_order_from_the_snapshot_comes_to_the_state(tmp_p
 def test_messages_that_have_lost_their_sender_have_no_place_in_canonical_order(life: Life) -> None:
     life.reshape(2)
     check_rest(life)
-    options = {"log": str(life.folder / "log2"), "base": str(life.folder / "snapshots")}
+    options: dict[str, Any] = {"log": str(life.folder / "log2"), "base": str(life.folder / "snapshots")}
     with pytest.raises(SnapshotMismatchError, match="have lost their sender"):
         rebuild(life.folder, any_app.place(make_app(2)), order="canonical", **options)
 

@@ -62,7 +62,11 @@ def test_a_topic_gets_the_fields_of_both_by_name(name: str, times: tuple[int | N
     shown, clicks, to = app.topic("shown", Shown), app.topic("clicks", Click), app.topic("both", Both)
     assert JOINS[name](app, shown, clicks, to) is to
     ann, bob = Click("a", 1, "ann"), Click("b", 6, "bob")
-    wanted = [("a", "ann", "spring", 7, ann), ("b", "bob", None, None, bob), ("c", None, "may", 2, None)]
+    wanted: list[tuple[Any, ...]] = [
+        ("a", "ann", "spring", 7, ann),
+        ("b", "bob", None, None, bob),
+        ("c", None, "may", 2, None),
+    ]
     with Harness(app) as h:
         h.send(clicks, ann, bob)
         h.send(shown, Shown("a", 5, "spring", 7), Shown("c", 7, "may", 2))

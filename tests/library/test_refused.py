@@ -151,8 +151,8 @@ class Declared:
     def dedupe(self, **options: Any) -> None:
         self.app.dedupe("o", self.a, **{"within": "1s", **options})
 
-    def join(self, *inputs: Any, **options: Any) -> None:
-        self.app.join("o", *(inputs or (self.a, self.b)), **{"within": "1s", **options})
+    def join(self, *inputs: Any, **options: Any) -> Any:
+        return self.app.join("o", *(inputs or (self.a, self.b)), **{"within": "1s", **options})
 
     def to(self, **fields: Any) -> tr.Topic[Any, Any]:
         """A topic of these fields, and a key."""

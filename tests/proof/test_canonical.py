@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.canonical import Canonical
+from tailrace.core.engine.delivery import Deliver
 from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.merge import Merge
 from tailrace.core.engine.task import Task
@@ -77,7 +78,7 @@ def driven(
     pasts: dict[int, PartitionHistory],
     random: Random,
     *,
-    deliver: Callable[[str, int, InputRecord], object] | None = None,
+    deliver: Deliver | None = None,
     **options: Any,
 ) -> list[Committed]:
     """Tasks through their pasts, with commits where they like."""

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace.core.errors import LogUnavailableError, TopicReplacedError, UnknownTopicError
 from tailrace.log.kafka import log as kafka_log
 from tailrace.spark.source import TailraceSource
-from tests.kafka.outside import Outside
+from tests.kafka.outside import Outside, messages
 from tests.spark.reading import answer
 
 APP = "tests.spark.travel:app"
@@ -44,7 +44,9 @@ class Brokers(Outside):
 
     def rows(self, topic: str) -> list[Row]:
         """As Spark has them, by Kafka's own consumer."""
-        return [_row(topic, one) for partition in self.messages(topic) for one in partition]
+        return [
+            _row(topic, one) for partition in messages(self.brokers, self.prefix + topic) for one in partition
+        ]
 
 
 def _row(topic: str, one: Message) -> Row:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-import tailrace.testing.harness  # noqa: F401  # what pytester finds imported, it does not import again in each run
+import tailrace.testing.harness  # noqa: F401  # pyright: ignore[reportUnusedImport]  # what pytester finds imported, it does not import again in each run
 
 pytest_plugins = ["pytester"]
 

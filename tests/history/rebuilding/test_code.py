@@ -128,10 +128,12 @@ def expected(percent: int = 20) -> dict[str, int]:
 def project(tmp_path: Path) -> Path:
     """The folder of an app that has run."""
     write(tmp_path, PROJECT)
-    events = [
-        {"key": f"key-{key}", "at": at + 1, "cents": key + at} for at in range(ROUNDS) for key in range(KEYS)
+    sold = [
+        Output("sold", key.encode(), msgspec.json.encode({"key": key, "at": at, "cents": cents}), at)
+        for at, key, cents in (
+            (at + 1, f"key-{key}", key + at) for at in range(ROUNDS) for key in range(KEYS)
+        )
     ]
-    sold = [Output("sold", one["key"].encode(), msgspec.json.encode(one), one["at"]) for one in events]
     append(tmp_path, sold, {"sold": 4})
     with importable(tmp_path):
         live_on(tmp_path, APP)

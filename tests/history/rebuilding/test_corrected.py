@@ -50,7 +50,9 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("part", PARTS)
 def test_it_is_refused_if_the_code_sends_something_else_and_leaves_nothing(wrong: Path, part: str) -> None:
     said = r"sends to 'payments.inbox' partition \d is not what is recorded.*--order canonical"
-    options = PARTS[part] if part == "keys" else PARTS[part] | {"outputs": f"parquet:{wrong / 'outputs'}"}
+    options: dict[str, Any] = (
+        PARTS[part] if part == "keys" else PARTS[part] | {"outputs": f"parquet:{wrong / 'outputs'}"}
+    )
     for app in (APP, CORRECTED):
         with pytest.raises(ReplayDivergedError, match=said):
             done(wrong, app, **options)

@@ -155,7 +155,7 @@ def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, ord
     fill(tmp_path, 1)
     report, part = done(tmp_path, SHOPS, keys=("shop-1", "shop-4"), order=order)
     assert "it holds the keys shop-1, shop-4 only" in report.notes
-    base = {"base": str(tmp_path / "snapshots"), "base_id": part.manifest.id, "order": order}
+    base: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": part.manifest.id, "order": order}
     for keys in ((), ("shop-1", "shop-2")):
         refused(tmp_path, SnapshotMismatchError, "holds the keys shop-1, shop-4 only", keys=keys, **base)
     assert len(Snapshots(base["base"], "shops").list()) == 1
