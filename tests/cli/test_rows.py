@@ -178,10 +178,11 @@ cells = app.topic("cells", Cells)
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
 
-def json_row(line: str) -> Any:
-    """The event of a line of JSON, and what is said of it."""
+def json_row(line: str | dict[str, str]) -> Any:
+    """The event of a line of JSON, or of the cells of a line of CSV, and what is said of it."""
     said: list[str] = []
-    output = record_of(typed(cells, None, said.append), Row(1, line.encode()), 0, 1 << 20)
+    row = Row(1, line.encode()) if isinstance(line, str) else Row(1, {**line}, is_text=True)
+    output = record_of(typed(cells, None, said.append), row, 0, 1 << 20)
     return cells.decode(output.value or b""), said
 
 
@@ -254,12 +255,20 @@ def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(
         ('{"ports":[{"name":"x","depth":9007199254740993}]}', "'ports[0].depth' is 9007199254740993"),
         ('{"shares":[9007199254740993]}', "'shares' has 9007199254740993"),
         ('{"pair":[1,9007199254740993]}', "'pair[1]' is 9007199254740993"),
+        ('{"when":"2026-03-01T00:00:00.123456789Z"}', "write whole microseconds"),
+        ({"share": "9007199254740993"}, "'share' is '9007199254740993': as a float it is 9007199254740992.0"),
+        ({"when": "2026-03-01T00:00:00.1234560001Z"}, "write whole microseconds"),
     ],
 )
-def test_a_number_of_json_that_its_field_cannot_hold_exactly_is_invalid(line: str, why: str) -> None:
+def test_what_a_field_cannot_hold_exactly_is_invalid_in_json_and_csv(line: Any, why: str) -> None:
     with pytest.raises(BadRecordError) as raised:
         json_row(line)
     assert why in str(raised.value)
+
+
+def test_text_that_a_field_holds_exactly_is_taken() -> None:
+    found, _ = json_row({"share": "9007199254740992", "when": "2013-01-01T00:00:00.000000000Z"})
+    assert found == Cells(share=2.0**53, when=MIDNIGHT)
 
 
 def test_a_model_that_a_validator_makes_of_text_has_no_unknown_fields() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from collections.abc import Callable
 from datetime import datetime
@@ -57,6 +58,7 @@ MISTAKES = (
     "emit of what cannot be encoded",
     "wrong value of a field",
     "instant without a time zone",
+    "end of the program",
 )
 """What is wrong in these handlers is their code."""
 
@@ -114,6 +116,8 @@ def odd_app(on_error: OnError, of_topic: OnError | None = None) -> tuple[tr.App,
                     self.count = order.customer
                 case "instant without a time zone":
                     ctx.set_timer(datetime(2020, 1, 1), "later")  # noqa: DTZ001  # on purpose
+                case "end of the program":
+                    sys.exit()
                 case "text that is no number":
                     self.count = int(order.customer)
                 case "missing entry":

@@ -17,11 +17,16 @@ class Screen(io.StringIO):
 
 
 @pytest.fixture
-def configured():
+def configured(monkeypatch):
     """``logs.configure`` as a process would call it, undone at the end."""
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
-    yield logs.configure
+
+    def configure(*given, stream):
+        monkeypatch.setattr("sys.stderr", stream)
+        logs.configure(*given)
+
+    yield configure
     for handler in list(root.handlers):
         root.removeHandler(handler)
     for handler in before:

@@ -108,9 +108,9 @@ def test_a_session_that_has_ended_leaves_no_process(ended: Session):
 def test_a_rebuild_below_spark_submit_has_the_master_that_was_submitted(tmp_path):
     """Before, it was local[*,4], whatever the cluster."""
     (tmp_path / "submitted.py").write_text("""
-from tailrace.cli import rebuild_options
+from tailrace.history.rebuilding.engines import Where, opened_engine
 
-with rebuild_options._engines(engine="spark", master=None, workers=None) as engine:
+with opened_engine(Where(engine="spark")) as engine:
     print("the master is", engine.spark.sparkContext.master)
 """)
     spark_submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"

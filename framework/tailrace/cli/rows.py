@@ -33,7 +33,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from operator import attrgetter
@@ -46,6 +46,7 @@ import msgspec
 from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.errors import BadRecordError, TailraceError
 from tailrace.core.extras import ExtraModule
 from tailrace.core.records import Output
@@ -66,6 +67,8 @@ _READ_ERRORS = (OSError, ValueError, KeyError, ArithmeticError, NotImplementedEr
 _NUMBER = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\.?([eE][+-]?[0-9]+)?\s*")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_TIMES = (datetime, time, timedelta)
+_BELOW_MICROSECONDS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 class Row(NamedTuple):
@@ -266,7 +269,7 @@ def record_of(make: MakeRecord, row: Row, now_ms: int, most_bytes: int) -> Outpu
         raise BadRecordError(error.what) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadRecordError(str(error)) from None
-    except Exception as error:  # a user's function for the key or the time may raise anything
+    except FAILURES as error:  # a user's function for the key or the time may raise anything
         raise BadRecordError(f"{type(error).__name__}: {error}") from error
     size = len(output.value or b"") + len(output.key or b"")
     if size > most_bytes:
@@ -361,8 +364,12 @@ def _guess(cell: Any, value: Any) -> str | None:
         )
     if is_text and cls is int and not _INTEGER.fullmatch(cell):
         return "it is no integer"
+    if is_text and cls in _TIMES and _BELOW_MICROSECONDS.search(cell):
+        return "Python has no nanoseconds: write whole microseconds"
+    number = int(cell) if is_text and _INTEGER.fullmatch(cell) else cell
     if cls is float and (
-        (type(cell) is int and cell != value) or (isinstance(cell, Decimal) and cell != Decimal(repr(value)))
+        (type(number) is int and number != value)
+        or (isinstance(cell, Decimal) and cell != Decimal(repr(value)))
     ):
         return f"as a float it is {value!r}"
     return None

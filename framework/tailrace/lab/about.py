@@ -1,4 +1,4 @@
-"""What the process of a version tells of it."""
+"""What the process of a version says about it."""
 
 from __future__ import annotations
 

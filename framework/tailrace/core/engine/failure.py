@@ -55,7 +55,9 @@ _NOT_ITS_FAULT = (
     ReplayDivergedError,
     MemoryError,
 )
-MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError)
+FAILURES = (Exception, SystemExit)
+"""What a handler raises, not who stops the process: ``sys.exit()`` in a handler must not pass for the end of a run."""
+MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError, SystemExit)
 """Exceptions for which the code is at fault, not the event. See the head of this file."""
 
 _HINT = (
@@ -71,12 +73,12 @@ _MISTAKE_HINT: dict[OnError, str] = {
 }
 
 
-def is_handlers_fault(error: Exception) -> bool:
+def is_handlers_fault(error: BaseException) -> bool:
     """Whether the handler or the event caused a failure. If not, the task stops despite ``on_error``."""
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
-def must_stop(policy: OnError, error: Exception) -> bool:
+def must_stop(policy: OnError, error: BaseException) -> bool:
     """Whether a failure stops its task under ``policy``. See the head of this file."""
     return policy == "stop" or (policy == "dead-letter" and isinstance(error, MISTAKES))
 
@@ -88,7 +90,7 @@ def _is_within(frame: FrameType, package: str) -> bool:
 def handler_error(
     plan: Plan,
     partition: int,
-    error: Exception,
+    error: BaseException,
     route: Route | None,
     number: int,
     at: int,
@@ -122,7 +124,7 @@ def handler_error(
 REASON_HEADER: Final = "tailrace-reason"
 
 
-def dead_letter_headers(failure: TailraceError, cause: Exception | None) -> Headers:
+def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> Headers:
     """The headers of a dead letter: its reason, what to do about it, and its origin."""
     fields: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
@@ -170,7 +172,7 @@ def _timer_text(name: str | None, time_ms: int) -> str:
     return f"{name or 'unnamed'} at {time_ms} ms"
 
 
-def _traced(cause: Exception) -> list[str]:
+def _traced(cause: BaseException) -> list[str]:
     """The traceback from the handler on; the engine's frames before it depend on the settings."""
     trace = cause.__traceback__
     while trace is not None and any(_is_within(trace.tb_frame, caller) for caller in _CALLERS):
@@ -181,7 +183,7 @@ def _traced(cause: Exception) -> list[str]:
         return traceback.format_tb(trace)
 
 
-def _with_notes(error: Exception) -> str:
+def _with_notes(error: BaseException) -> str:
     """The text of the error, then its notes, which may contain the engine's hint."""
     text = _spelled(error)
     notes: list[Any] = getattr(error, "__notes__", [])
@@ -194,7 +196,7 @@ def _and_then(sentence: str, more: str) -> str:
     return f"{sentence.rstrip('.')}. {more}" if more else sentence
 
 
-def _spelled(error: Exception) -> str:
+def _spelled(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled

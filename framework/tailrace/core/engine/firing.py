@@ -23,6 +23,7 @@ from tailrace.core.declare.plan import Route
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
 from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
@@ -168,7 +169,7 @@ class Firing:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if unit.chained:
                     units.deliver_chained(key)
-        except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+        except FAILURES as error:
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
             # Undoing the handler's changes has also restored the timer.
             self._give_up(table, key, domain, time_ms, name)

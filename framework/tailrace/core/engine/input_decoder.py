@@ -18,6 +18,7 @@ from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled, to_datetime
 from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
@@ -176,7 +177,7 @@ class InputDecoder:
             return _refused(record, "undecodable", str(error))
         except (MemoryError, RegistryError):
             raise
-        except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
+        except FAILURES as error:  # a validator of the user refuses the record
             return _refused(record, "undecodable", f"{type(error).__name__}: {error}")
         return self._head(event, record)
 
@@ -247,7 +248,7 @@ class InputDecoder:
             time_ms = record.timestamp_ms if deleted or plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
             return _refused(record, error.reason, error.what, error.hint)
-        except Exception as error:  # noqa: BLE001  # the user may give functions for key and event time
+        except FAILURES as error:  # the user may give functions for key and event time
             detail = f"key or event time of {event!r:.200} cannot be computed: {error}"
             return _refused(record, "bad-key", detail)
         if time_ms is None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, BoundRoute
 from tailrace.core.engine.redriven import addressed
 from tailrace.core.engine.task_state import TaskState
@@ -179,7 +180,7 @@ class OrderedTask(TaskState):
             units.record(number, offset, record, to, key, event, mark)
             if unit.chained:
                 units.deliver_chained(key)
-        except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+        except FAILURES as error:
             units.failed(error, mark, number, offset, record)
         finally:
             late_events, self._late_events = self._late_events, 0
@@ -325,7 +326,7 @@ class OrderedTask(TaskState):
                     units.record(number, offset, record, one.routes, key, event, mark)
                 if chained:
                     units.deliver_chained(key)
-            except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+            except FAILURES as error:
                 if image is not NOT_TOUCHED and table is not None:
                     touched.insert(0, (table, key, image))
                 units.failed(error, mark, number, offset, record)

@@ -10,6 +10,7 @@ from tailrace.core.declare.context_timers import KeyTimer, key_timers
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.evolution import past_of
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import QueryError
@@ -62,7 +63,7 @@ class QueryReader:
         before = table.encode(instance)
         try:
             answer = call(instance, *arguments, **named)
-        except Exception as error:
+        except FAILURES as error:
             raise QueryError(
                 f"the query failed with {type(error).__name__}: {error}", actor=plan.name, query=name, key=key
             ) from error

@@ -39,6 +39,7 @@ from itertools import islice
 
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
+from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.input_decoder import INDIRECT, DirectCall
 from tailrace.core.engine.ordered_task import NOBODY, NOT_TOUCHED, OrderedTask
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
@@ -274,7 +275,7 @@ class Task(OrderedTask):
                         units.record(number, offset, record, to, key, event, mark)
                     if chained:
                         units.deliver_chained(key)
-                except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+                except FAILURES as error:
                     late = self._failed(error, mark, number, offset, record, image)
                 taken += 1
                 if late or unit.draws:
@@ -298,7 +299,7 @@ class Task(OrderedTask):
 
     def _failed(
         self,
-        error: Exception,
+        error: BaseException,
         mark: int,
         number: int,
         offset: int,

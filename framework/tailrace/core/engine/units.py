@@ -50,7 +50,7 @@ TIMER = -1
 
 
 Failure: TypeAlias = HandlerError | WrongPartitionError | BadRecordError
-NewFailures: TypeAlias = Callable[[Failure, Exception | None, OnError], None]
+NewFailures: TypeAlias = Callable[[Failure, BaseException | None, OnError], None]
 """Called with a failure that the first run did not have, its cause (None for a refused record), and the app's
 policy. Raises the failure, or returns: then a dead letter is written.
 """
@@ -314,7 +314,7 @@ class Units:
 
     def failed(
         self,
-        error: Exception,
+        error: BaseException,
         mark: int,
         number: int,
         at: int,

@@ -54,7 +54,7 @@ class Failed:
         """The failures, for the result of a unit."""
         return NewFailures(self.count, tuple(self.shown))
 
-    def decide(self, failure: Failure, cause: Exception | None, declared: OnError, /) -> None:
+    def decide(self, failure: Failure, cause: BaseException | None, declared: OnError, /) -> None:
         """Decide about a failure: see ``units.NewFailures``."""
         policy = self.on_error
         if isinstance(failure, BadRecordError):

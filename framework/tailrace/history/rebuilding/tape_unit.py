@@ -236,7 +236,7 @@ class _TaskRun(TapeSink):
         for one in self._failed.records[:new] if new > 0 else ():
             self._failed.note(one)
 
-    def _name_refused(self, task: Task, step: Step, cause: Exception | None) -> None:
+    def _name_refused(self, task: Task, step: Step, cause: BaseException | None) -> None:
         """Raise an error that names a record that no longer decodes: it makes the totals differ."""
         record, before = step.record, step.before.refused
         then, now = record.totals.refused - before, task.totals.refused - before
