@@ -197,3 +197,53 @@ def test_first_events_are_found_if_only_one_version_sends_messages(
     for row in (*found.values(), *outputs):
         place = row["first_topic"], row["first_offset"], round(row["first_time"].timestamp() * 1000)
         assert place == ("sales", offsets[planted[row["key"]]], planted[row["key"]])
+
+
+_FORWARDED = """
+import msgspec
+
+import tailrace as tr
+
+
+class Post(msgspec.Struct):
+    author: str
+    at: int
+    words: int
+    reader: str
+
+
+app = tr.App("posting", partitions=1)
+posts = app.topic("posts", Post, key="author", event_time="at", out_of_order="60s")
+by_reader = app.topic("by-reader", Post, key="reader", event_time="at")
+
+
+@app.process(posts, order="event-time")
+def forward(event: Post, ctx: tr.Context[str]) -> None:
+    {handler}
+
+
+@app.actor
+class Reader(tr.Actor, order="event-time"):
+    read: int = 0
+
+    @tr.process(by_reader)
+    def posted(self, event: Post, ctx: tr.Context[str]) -> None:
+        self.read += 1
+"""
+
+
+def test_an_event_that_one_version_has_alone_is_first_although_the_other_has_fewer_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit = "ctx.emit(by_reader, event)"
+    posts = [
+        ("s", 1, 0, "ann"),
+        ("s", 2, 0, "bob"),
+        ("s", 3, 1, "bob"),
+        ("s", 4, 1, "ann"),
+        ("s", 900, 1, "z"),
+    ]
+    handlers = emit, f"if event.words:\n        {emit}"
+    order, keys, _ = versions(tmp_path, monkeypatch, handlers, *posts, app=_FORWARDED)
+    assert order == "canonical"
+    assert {one["key"]: place(one)[2] for one in keys} == {"ann": 1, "bob": 2}

@@ -8,7 +8,8 @@ the state of an actor with this key, such as a window that is open.
 Of two causes, that comes first which was handled first, and not the one with the lower event time. Both versions have the
 same records from outside in the same order, but each its own timers and messages. So the *order* of a cause is the
 number of records from outside that its key has had (all keys, if both run all as one), and what came after the last of
-them, counted. A message that is delivered without a record, as in canonical order, has no offset: its running number depends
+them, counted. But a step that the other version has not at all comes before one that it has later, as its own timers and messages shift
+that count. A message that is delivered without a record, as in canonical order, has no offset: its running number depends
 on what other keys were sent.
 
 The keys that differ most also have *paragraphs*: the text of what each record or timer does, see ``history.replay.trace``.
@@ -67,13 +68,14 @@ _COLUMNS = {
 _CAUSE = 'topic, partition, "offset", timer, time_ms'
 _APART = f"""
 with steps as (
-    select *, row_number() over (partition by side, item order by number) as place
+    select *, row_number() over (partition by side, item order by number) as place,
+        count(*) over (partition by item, {_CAUSE}) as known
     from (select *, 'A' as side from {{a}} union all select *, 'B' from {{b}}) where text is null
 ), apart as (
     select item, place from steps group by all having count(*) = 1 or count(distinct row({_CAUSE}, effect)) = 2
 ), firsts as (select item, min(place) as place from apart group by item)
 select item, records, after, {_CAUSE} from steps join firsts using (item, place)
-qualify row_number() over (partition by item order by records, after, time_ms) = 1
+qualify row_number() over (partition by item order by known, records, after, time_ms) = 1
 """  # noqa: S608
 _AROUND = f"""
 with paragraphs as (select *, (records, after) >= (?, ?) as has_parted from {{file}} where text is not null and item = ?)
