@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -190,8 +191,14 @@ def code_root(module: str) -> str:
     top = module.partition(".")[0]
     found = sys.modules.get(top)
     place = next(iter(getattr(found, "__path__", ())), None) or getattr(found, "__file__", None) or ""
-    folder = place.rpartition("/")[0]
+    folder = _real(place).rpartition("/")[0]
     return top if folder.rpartition("/")[2] in ("", "site-packages", "dist-packages") else folder
+
+
+@functools.cache
+def _real(place: str) -> str:
+    """A path as it does not depend on how the program was started."""
+    return os.path.realpath(place) if place else ""
 
 
 def _module_of(function: types.FunctionType) -> str:
