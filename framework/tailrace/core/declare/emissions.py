@@ -32,12 +32,12 @@ from __future__ import annotations
 
 import dis
 import functools
-import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from posixpath import normpath
 from typing import Any, cast
 
 from tailrace.core.declare.actor import ActorMeta, declaration_of
@@ -191,14 +191,8 @@ def code_root(module: str) -> str:
     top = module.partition(".")[0]
     found = sys.modules.get(top)
     place = next(iter(getattr(found, "__path__", ())), None) or getattr(found, "__file__", None) or ""
-    folder = _real(place).rpartition("/")[0]
+    folder = normpath(place).rpartition("/")[0] if place else ""  # ``python ../app.py`` leaves the dots
     return top if folder.rpartition("/")[2] in ("", "site-packages", "dist-packages") else folder
-
-
-@functools.cache
-def _real(place: str) -> str:
-    """A path as it does not depend on how the program was started."""
-    return os.path.realpath(place) if place else ""
 
 
 def _module_of(function: types.FunctionType) -> str:
