@@ -84,7 +84,7 @@ def session(folder: Path) -> list[Step]:
     def show(typed: str) -> None:
         steps.append(Step(typed, run(typed)))
 
-    run("tailrace topics apply --app cards:app")
+    show("tailrace topics apply --app cards:app")
     show("tailrace log append payments payments.jsonl --app cards:app")
     running = subprocess.Popen(
         [*_COMMAND, "run", "cards:app"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -47,6 +47,7 @@ def ordered_operators(app: Declarations, operators: Sequence[Operator], flow: Fl
                     "one emit to a topic that the other reads.",
                 )
             _check_times(one, flow)
+            _check_circle(app, one, operators, flow)
         ordered.update(one.name for one in group)
     return frozenset(ordered)
 
@@ -133,6 +134,22 @@ def _check_times(one: Operator, flow: Flow) -> None:
                 f"{one.name} handles its events in the order of event time, but the event time of {edge.name!r} is the time "
                 "of arrival",
                 hint=f'Give {edge.name!r} an event time of its own, or {one.name} order="arrival".',
+            )
+
+
+def _check_circle(app: Declarations, one: Operator, operators: Sequence[Operator], flow: Flow) -> None:
+    """Refuse feedback that was only found by names: code may name a topic, or a field like it, and never emit to it."""
+    circle = {name for name in flow.reach[one.name] if one.name in flow.reach[name]}
+    for writer in (other for other in operators if other.name in circle):
+        back = sorted(edge.name for edge in writer.emits if edge.name in flow.feedback[one.name])
+        if back and writer.name in _own(app) and writer.name not in app.emits:
+            code = "its code" if writer is one else f"the code of {writer.name}, which comes after it,"
+            others = sorted(edge.name for edge in writer.emits if edge.name not in back)
+            raise DefinitionError(
+                f"{one.name} handles its events in the order of event time and takes {back[0]!r}, and {code} has a name that leads "
+                f"to {back[0]!r}: what may come from itself is not put in order with the rest",
+                hint=f"If {writer.name} does not emit to it, list what it emits to: emits=[{', '.join(others)}]. If it does, "
+                f"list it, too: emits=[{', '.join((*others, *back))}].",
             )
 
 

@@ -13,7 +13,6 @@ With ``"dead-letter-all"`` mistakes go to the dead letters, too.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any, Final
 
@@ -153,19 +152,6 @@ def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> 
 
 TimerName = tuple[bytes | None, bytes | None, bytes | None]
 """A timer as the headers of its dead letter name it: actor, key, and name with time."""
-
-
-def timer_of(headers: Iterable[tuple[str, bytes]]) -> TimerName:
-    """The timer that a dead letter is about."""
-    named = dict(headers)
-    return named.get("tailrace-actor"), named.get("tailrace-key"), named.get("tailrace-timer")
-
-
-def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerName:
-    """The headers that name this timer in a dead letter."""
-    parts = (actor, str(key), _timer_text(name, time_ms))
-    actor_name, key_text, timer_text = (part.encode(errors="backslashreplace") for part in parts)
-    return actor_name, key_text, timer_text
 
 
 def _timer_text(name: str | None, time_ms: int) -> str:

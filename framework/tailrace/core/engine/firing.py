@@ -157,11 +157,11 @@ class Firing:
             return
         family, context.timer_name, unit.salt = table.timer_name(name)
         unit.origin, unit.depth = timer.seed, timer.depth
-        unit.fired = (domain, time_ms)
+        unit.fired, units.timer = (domain, time_ms), (table.plan.name, key_bytes, domain, name)
         context.timer_due = time_ms
         mark, fired = len(unit.outputs), units.totals.fired
         try:
-            skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
+            skipped = units.timer_skip(fired) if units.skips else None
             if skipped is not None:
                 units.skip(TIMER, fired, None, skipped)
                 self._give_up(table, key, domain, time_ms, name)

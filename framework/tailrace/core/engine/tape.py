@@ -182,8 +182,8 @@ class Skip(msgspec.Struct, array_like=True):
     headers: list[tuple[str, bytes]]
     operator: int = ALL
     """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken."""
-    seed: int = 0
-    """That of the timer: it tells two firings in one commit apart that have one name and one time."""
+    timer: bytes = b""
+    """Of a timer, its whole identity: actor, key, time domain, name, and the seed, by which two firings in one commit differ."""
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):

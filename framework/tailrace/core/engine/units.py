@@ -18,14 +18,11 @@ from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import (
-    TimerName,
     dead_letter_headers,
     explain_attribute_error,
     handler_error,
     is_handlers_fault,
     must_stop,
-    timer_named,
-    timer_of,
 )
 from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
@@ -125,8 +122,10 @@ class Units:
         """The trace of the record whose streams are still to be delivered, and the outputs before it."""
         self.skips: dict[tuple[int, int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
-        self._timers: dict[tuple[TimerName, int], Headers] | None = None
-        """The timers among them, by name and seed; None if they are known by their number."""
+        self._timers: dict[bytes, Headers] | None = None
+        """The timers among them, by identity; None if they are known by their number."""
+        self.timer: tuple[str, bytes, int, bytes] = ("", b"", 0, b"")
+        """The timer that fires, or has fired last: actor, key, domain, name."""
 
     def record(
         self,
@@ -360,33 +359,34 @@ class Units:
         names = ",".join(self.plan.operators[one].name for one in sorted(operators))
         return ((OPERATORS_HEADER, names.encode()),)
 
-    def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
+    def timer_skip(self, fired: int, /) -> Headers | None:
         """The headers of the dead letter if the next timer failed in the first run; None if it did not.
 
         It is known by the number of those before it. Changed code may fire more or fewer, and so may a replay of some keys: then it
-        is known by its name, and by what has set it, as the same timer may have fired before.
+        is known by its identity, to which belongs what has set it, as the same timer may have fired before.
         """
         if self._timers is None:
             return self.skips.get((TIMER, fired, tape.ALL))
-        named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
-        return self._timers.get((named, self.unit.origin))
+        return self._timers.get(self._timer_identity())
+
+    def _timer_identity(self) -> bytes:
+        return tape.encode((*self.timer, self.unit.origin))
 
     def follow(
         self, skips: dict[tuple[int, int, int], Headers], named: Sequence[tape.Skip] | None = None
     ) -> None:
-        """For a replay: the units that failed in the first run. ``named``: the same, if timers are known by their names."""
+        """For a replay: the units that failed in the first run. ``named``: the same, if timers are known by their identity."""
         if skips is self.skips:
             return
         self.skips, self._timers = skips, None
         if named:
-            timers = [(one, tuple(one.headers)) for one in named if one.input == TIMER]
-            self._timers = {(timer_of(headers), one.seed): headers for one, headers in timers}
+            self._timers = {one.timer: tuple(one.headers) for one in named if one.input == TIMER}
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """Record a unit that failed, now or in the first run, and write its dead letter."""
         headers = self.skips[number, at, self.operator] if headers is None else headers
-        seed = self.unit.origin if number == TIMER else 0
-        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator, seed))
+        timer = self._timer_identity() if number == TIMER else b""
+        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator, timer))
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:

@@ -4,12 +4,12 @@ A state that is half by one code and half by another is the result of neither. S
 begins, only the same code resumes it, and each process compares its own code before it runs a unit of work. The parts::
 
     sources NAME      one digest of all ``.py`` files of a top-level package or module of the app's own
+    names beside      which modules and packages lie in the folder of the app
     package NAME      the version of an installed distribution
     app, environment  version and partitions; Python, msgspec, time zones
 
-The app's own code is the top-level packages that declare the app and its handlers, and those beside them that are
-loaded once the app is: of a script in a folder with others, the modules that it has imported. If packages are
-installed in that folder, only the app's own ones count. Files count by their path below the package and their
+The app's own code is the top-level packages that declare the app and its handlers, and all that are loaded once the app
+is and were not installed: of a script, the modules that it has imported, from whatever folder. Files count by their path below the package and their
 bytes, so a moved checkout and a zip are the same code, and a changed comment is other code.
 
 Not detected: environment variables, files other than ``.py``, and modules beside the package that a handler imports
@@ -32,8 +32,10 @@ from tailrace.core.declare.plan import Plan
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import environment
 
-_NOT_OWN = frozenset({"__main__", "__mp_main__", "tailrace"})
-"""The first two are names of the running script. Its own name is that of the module in the app's reference."""
+_NOT_OWN = frozenset({"__main__", "__mp_main__", "tailrace", "pyspark", "py4j"})
+"""The first two are names of the running script. Its own name is that of the module in the app's reference. Spark may be in no
+environment.
+"""
 
 _MISSING = "not there"
 
@@ -43,11 +45,11 @@ def code_of(reference: str, plan: Plan) -> dict[str, str]:
     functions = find_app(reference).functions.values()
     modules = {one.cls.__module__ for one in plan.actors} | {one.call.__module__ for one in functions}
     own = _top_levels(modules | {reference.partition(":")[0]})
-    roots = {code_root(one) for one in own}
-    own |= {one for one in _top_levels(sys.modules) if code_root(one) in roots}
+    roots = {root for one in own if "/" in (root := code_root(one))}
+    own |= {one for one in _top_levels(sys.modules) - sys.stdlib_module_names if "/" in code_root(one)}
     parts = {"app version": plan.version, "app partitions": str(plan.partitions)}
     parts |= {f"environment {name}": value for name, value in environment().items()}
-    parts |= {f"sources {name}": _digest(name) for name in own}
+    parts |= {f"sources {name}": _digest(name) for name in own} | {"names beside the app": _names_in(roots)}
     return parts | {f"package {name}": version for name, version in _installed().items()}
 
 
@@ -66,8 +68,8 @@ def differences(noted: Mapping[str, str]) -> list[str]:
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The parts in which two codes differ.
 
-    Sources that only one of them has do not count: a process may have loaded more of what lies beside the app. If the app
-    began to import them in between, the importing sources differ.
+    Sources that only one of them has do not count: a process may have loaded more. If the app began to import them in between,
+    the importing sources differ, or the names beside the app.
     """
     differing = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
     return sorted(
@@ -86,6 +88,14 @@ def _installed() -> Mapping[str, str]:
 
 
 _distributions = cache(metadata.packages_distributions)
+
+
+def _names_in(folders: Iterable[str]) -> str:
+    """The names of what can be imported from folders, at their top level."""
+    found = (file for one in folders if Path(one).is_dir() for file in Path(one).iterdir())
+    return " ".join(
+        sorted(one.stem for one in found if one.suffix == ".py" or (one / "__init__.py").is_file())
+    )
 
 
 def _digest(name: str) -> str:
