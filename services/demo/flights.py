@@ -105,7 +105,13 @@ class Demo:
         self._console = console
         self._folders = Folders(settings.out / "flights-2013", kafka_url(settings.log))
         folders = self._folders
-        for left in (folders.base / "log", folders.state, folders.snapshots, folders.rebuilt):
+        for left in (
+            folders.base / "log",
+            folders.state,
+            folders.snapshots,
+            folders.rebuilt,
+            folders.upgrades,
+        ):
             shutil.rmtree(left, ignore_errors=True)
         for left in self._folders.base.glob("*.log"):
             left.unlink()

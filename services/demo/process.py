@@ -59,6 +59,11 @@ class Folders:
         return self.base / "snapshots"
 
     @property
+    def upgrades(self) -> Path:
+        """What an upgrade has made of history."""
+        return self.base / "upgrades"
+
+    @property
     def rebuilt(self) -> Path:
         """The state of both services after their start from the rebuilt snapshots."""
         return self.base / "state-rebuilt"

@@ -186,7 +186,7 @@ class TakeOver:
     def _upgrade(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tailrace", "upgrade", self._old.reference]
         command += ["--to", self._new.reference, "--log", str(self._folders.log)]
-        command += ["--snapshots", str(self._folders.base / "upgrades"), "--json"]
+        command += ["--snapshots", str(self._folders.upgrades), "--json"]
         with self._new.words.open("ab") as words:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words)
 

@@ -257,6 +257,8 @@ def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(
         ('{"pair":[1,9007199254740993]}', "'pair[1]' is 9007199254740993"),
         ('{"when":"2026-03-01T00:00:00.123456789Z"}', "write whole microseconds"),
         ({"share": "9007199254740993"}, "'share' is '9007199254740993': as a float it is 9007199254740992.0"),
+        ({"share": "9007199254740993.0"}, "as a float it is 9007199254740992.0"),
+        ({"share": "1e-400"}, "as a float it is 0.0"),
         ({"when": "2026-03-01T00:00:00.1234560001Z"}, "write whole microseconds"),
     ],
 )
@@ -267,6 +269,8 @@ def test_what_a_field_cannot_hold_exactly_is_invalid_in_json_and_csv(line: Any, 
 
 
 def test_text_that_a_field_holds_exactly_is_taken() -> None:
+    for cell in ("0.1", "-0", "1e3", "1.50", "0.30000000000000004"):
+        assert json_row({"share": cell})[0] == Cells(share=float(cell))
     found, _ = json_row({"share": "9007199254740992", "when": "2013-01-01T00:00:00.000000000Z"})
     assert found == Cells(share=2.0**53, when=MIDNIGHT)
 

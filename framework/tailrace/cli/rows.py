@@ -366,10 +366,10 @@ def _guess(cell: Any, value: Any) -> str | None:
         return "it is no integer"
     if is_text and cls in _TIMES and _BELOW_MICROSECONDS.search(cell):
         return "Python has no nanoseconds: write whole microseconds"
-    number = int(cell) if is_text and _INTEGER.fullmatch(cell) else cell
+    number = Decimal(cell) if is_text and cls is float and _NUMBER.fullmatch(cell) else cell
     if cls is float and (
         (type(number) is int and number != value)
-        or (isinstance(cell, Decimal) and cell != Decimal(repr(value)))
+        or (isinstance(number, Decimal) and number != Decimal(repr(value)))
     ):
         return f"as a float it is {value!r}"
     return None

@@ -141,15 +141,17 @@ def _check_circle(app: Declarations, one: Operator, operators: Sequence[Operator
     """Refuse feedback that was only found by names: code may name a topic, or a field like it, and never emit to it."""
     circle = {name for name in flow.reach[one.name] if one.name in flow.reach[name]}
     for writer in (other for other in operators if other.name in circle):
-        back = sorted(edge.name for edge in writer.emits if edge.name in flow.feedback[one.name])
+        back = {edge.name for edge in writer.emits}.intersection(flow.feedback[one.name])
+        back |= writer.sends.intersection((one.name,))
         if back and writer.name in _own(app) and writer.name not in app.emits:
-            code = "its code" if writer is one else f"the code of {writer.name}, which comes after it,"
-            others = sorted(edge.name for edge in writer.emits if edge.name not in back)
+            others = {*(edge.name for edge in writer.emits), *writer.sends} - back
+            first = min(back)
+            what = "messages" if first == one.name else repr(first)
             raise DefinitionError(
-                f"{one.name} handles its events in the order of event time and takes {back[0]!r}, and {code} has a name that leads "
-                f"to {back[0]!r}: what may come from itself is not put in order with the rest",
-                hint=f"If {writer.name} does not emit to it, list what it emits to: emits=[{', '.join(others)}]. If it does, "
-                f"list it, too: emits=[{', '.join((*others, *back))}].",
+                f"{one.name} handles its events in the order of event time and takes {what}, and the code of {writer.name} has a name "
+                f"that leads to {first}: what may come from {'itself' if writer is one else 'its own results'} has no place in that order",
+                hint=f"If {writer.name} does not emit to it, list what it emits to: emits=[{', '.join(sorted(others))}]. If it does, "
+                f"list it, too: emits=[{', '.join(sorted(others | back))}].",
             )
 
 
