@@ -207,9 +207,8 @@ def test_a_moved_checkout_and_a_zip_are_the_same_code(tmp_path: Path) -> None:
         for place in (tmp_path / "moved").rglob("*"):  # folders, too: law_till has no __init__.py
             zipped.write(place, place.relative_to(tmp_path / "moved"))
     assert law_parts(packed, {}) == noted
-    assert {"sources law_till", "sources law_beside"} == {
-        part for part in noted if part.startswith("sources ")
-    }
+    assert {"sources law_till", "sources law_beside"} <= noted.keys()
+    assert noted["names beside the app"] == "law_beside"
 
 
 @pytest.mark.parametrize(
@@ -252,3 +251,16 @@ def test_the_versions_of_what_is_installed_count_and_a_worker_compares_what_it_h
     other = {"package msgspec": "0.1", "package pip": "0.1", "package not-here": "1", "sources not_here": "1"}
     assert changed(before, before | other) == ["package msgspec", "package not-here", "package pip"]
     assert differences(other) == ["package msgspec"]  # pip is not loaded
+
+
+def test_a_module_that_is_added_beside_the_app_or_lies_in_another_folder_counts(tmp_path: Path) -> None:
+    guarded = "try:\n    import law_local\nexcept ImportError:\n    pass\nimport law_elsewhere"
+    write(tmp_path / "lib", {"law_elsewhere.py": "RATE = 1\n"})
+    with importable(tmp_path / "lib"):
+        before = law_parts(tmp_path / "app", {"law_shop.py": LAW_APP.format(guarded)}, "law_shop")
+    write(tmp_path / "lib", {"law_elsewhere.py": "RATE = 100\n"})
+    with importable(tmp_path / "lib"):
+        after = law_parts(tmp_path / "app", {}, "law_shop")
+        added = law_parts(tmp_path / "app", {"law_local.py": "RATE = 2\n"}, "law_shop")
+    assert changed(before, after) == ["sources law_elsewhere"]
+    assert changed(after, added) == ["names beside the app"]

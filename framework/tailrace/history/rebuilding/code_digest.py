@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from pkgutil import iter_modules
 
 from tailrace.core.declare.emissions import code_root
 from tailrace.core.declare.plan import Plan
@@ -46,7 +47,8 @@ def code_of(reference: str, plan: Plan) -> dict[str, str]:
     modules = {one.cls.__module__ for one in plan.actors} | {one.call.__module__ for one in functions}
     own = _top_levels(modules | {reference.partition(":")[0]})
     roots = {root for one in own if "/" in (root := code_root(one))}
-    own |= {one for one in _top_levels(sys.modules) - sys.stdlib_module_names if "/" in code_root(one)}
+    loaded = {one for one in _top_levels(sys.modules) - sys.stdlib_module_names if "/" in code_root(one)}
+    own |= {one for one in loaded if not one.startswith("_sysconfigdata")}
     parts = {"app version": plan.version, "app partitions": str(plan.partitions)}
     parts |= {f"environment {name}": value for name, value in environment().items()}
     parts |= {f"sources {name}": _digest(name) for name in own} | {"names beside the app": _names_in(roots)}
@@ -91,11 +93,8 @@ _distributions = cache(metadata.packages_distributions)
 
 
 def _names_in(folders: Iterable[str]) -> str:
-    """The names of what can be imported from folders, at their top level."""
-    found = (file for one in folders if Path(one).is_dir() for file in Path(one).iterdir())
-    return " ".join(
-        sorted(one.stem for one in found if one.suffix == ".py" or (one / "__init__.py").is_file())
-    )
+    """The names of what can be imported from folders, or zips, at their top level."""
+    return " ".join(sorted({one.name for one in iter_modules(sorted(folders))}))
 
 
 def _digest(name: str) -> str:
