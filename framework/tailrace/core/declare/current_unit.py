@@ -33,6 +33,24 @@ SPREAD = 0x9E3779B97F4A7C15  # odd, so that causes that differ give seeds that d
 class CurrentUnit:
     """The registers of the current unit. See the head of this file."""
 
+    __slots__ = (
+        "chained",
+        "count_dropped",
+        "depth",
+        "draws",
+        "fired",
+        "input",
+        "instance",
+        "origin",
+        "outputs",
+        "random",
+        "route",
+        "salt",
+        "table",
+        "taken",
+        "watermark",
+    )
+
     def __init__(self) -> None:
         self.outputs: list[RawOutput] = []
         self.chained: deque[tuple[Stream[Any, Any], Any, int]] = deque()

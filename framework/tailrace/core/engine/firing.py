@@ -45,6 +45,18 @@ class Due:
 class Firing:
     """Fires a task's timers. ``events``, ``processing``: queues by actor; ``budget``: how many may fire."""
 
+    __slots__ = (
+        "_found",
+        "budget",
+        "draining",
+        "events",
+        "marks",
+        "processing",
+        "rises",
+        "stop_after",
+        "units",
+    )
+
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:
@@ -157,11 +169,14 @@ class Firing:
             return
         family, context.timer_name, unit.salt = table.timer_name(name)
         unit.origin, unit.depth = timer.seed, timer.depth
-        unit.fired, units.timer = (domain, time_ms), (table.plan.name, key_bytes, domain, name)
+        unit.fired = (domain, time_ms)
         context.timer_due = time_ms
         mark, fired = len(unit.outputs), units.totals.fired
         try:
-            skipped = units.timer_skip(fired) if units.skips else None
+            skipped = None
+            if units.skips:
+                units.timer = table.plan.name, key_bytes, domain, name
+                skipped = units.timer_skip(fired)
             if skipped is not None:
                 units.skip(TIMER, fired, None, skipped)
                 self._give_up(table, key, domain, time_ms, name)
@@ -170,6 +185,7 @@ class Firing:
                 if unit.chained:
                     units.deliver_chained(key)
         except FAILURES as error:
+            units.timer = table.plan.name, key_bytes, domain, name
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
             # Undoing the handler's changes has also restored the timer.
             self._give_up(table, key, domain, time_ms, name)

@@ -55,6 +55,17 @@ Place = tuple[int, int, int]
 class Sweep(Firing):
     """Handles the events that are ready, and fires the timers that are due, in the order of their times."""
 
+    __slots__ = (
+        "_event",
+        "event_bytes",
+        "handle",
+        "highest_elsewhere",
+        "inputs",
+        "last",
+        "operators",
+        "waiting",
+    )
+
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:

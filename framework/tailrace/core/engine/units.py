@@ -125,7 +125,7 @@ class Units:
         self._timers: dict[bytes, Headers] | None = None
         """The timers among them, by identity; None if they are known by their number."""
         self.timer: tuple[str, bytes, int, bytes] = ("", b"", 0, b"")
-        """The timer that fires, or has fired last: actor, key, domain, name."""
+        """The timer that has failed, now or in the first run: actor, key, domain, name."""
 
     def record(
         self,

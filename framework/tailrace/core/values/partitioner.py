@@ -6,11 +6,17 @@ the sign bit is masked off before the remainder is taken.
 
 from __future__ import annotations
 
-from struct import unpack_from
+from functools import cache
+from struct import Struct
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+
+
+@cache
+def _words(count: int) -> Struct:
+    return Struct(f"<{count}I")
 
 
 def murmur2(data: bytes) -> int:
@@ -30,7 +36,7 @@ def _hash(data: bytes) -> int:
     length = len(data)
     count = length >> 2
     h = _SEED ^ length
-    for k in unpack_from(f"<{count}I", data):
+    for k in _words(count).unpack_from(data) if count < 64 else _long_words(data, count):
         k = k * _M & _MASK
         h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     rest = length & 3
@@ -38,3 +44,8 @@ def _hash(data: bytes) -> int:
         h = (h ^ int.from_bytes(data[-rest:], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
+
+
+def _long_words(data: bytes, count: int) -> tuple[int, ...]:
+    # Not cached: a hostile producer could otherwise fill memory with one Struct per length.
+    return Struct(f"<{count}I").unpack_from(data)
