@@ -51,7 +51,8 @@ def code_of(reference: str, plan: Plan) -> dict[str, str]:
     own |= {one for one in loaded if not one.startswith("_sysconfigdata")}
     parts = {"app version": plan.version, "app partitions": str(plan.partitions)}
     parts |= {f"environment {name}": value for name, value in environment().items()}
-    parts |= {f"sources {name}": _digest(name) for name in own} | {"names beside the app": _names_in(roots)}
+    parts |= {f"sources {name}": _digest(name) for name in own}
+    parts["names beside the app"] = _names_in(roots)
     return parts | {f"package {name}": version for name, version in _installed().items()}
 
 
