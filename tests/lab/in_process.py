@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import pytest
@@ -28,6 +28,8 @@ class Here:
 
     tasks: list[str]
     """What all of them were asked."""
+    modules: ClassVar[dict[str, str]] = {}
+    """By side, its module, which is not loaded in the process of the other one."""
 
     def __init__(self, name: str, place: Place, _python: str = "", *, hash_seed: int = 0) -> None:
         self.name, self.place, self.hash_seed = name, place, hash_seed
@@ -38,7 +40,16 @@ class Here:
         with _TURNS:  # processes share nothing; in one, all take turns
             if (root := str(self.place.root)) not in sys.path:
                 sys.path.insert(0, root)
-            line = answer(self.place.reference, msgspec.json.encode((task, given)))
+            Here.modules[self.name] = own = self.place.reference.partition(":")[0]
+            hidden = {
+                one: sys.modules.pop(one)
+                for one in Here.modules.values()
+                if one != own and one in sys.modules
+            }
+            try:
+                line = answer(self.place.reference, msgspec.json.encode((task, given)))
+            finally:
+                sys.modules.update(hidden)
         failure, value = msgspec.json.decode(line, type=tuple[Failure | None, msgspec.Raw])
         if failure is not None:
             error = failure.error()

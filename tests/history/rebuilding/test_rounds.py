@@ -89,7 +89,7 @@ def test_operators_that_send_to_each_other_in_a_circle_are_run_in_one_unit() -> 
     app = tr.App("small", partitions=2)
     events = app.topic("events", Event, key="key", event_time="at")
 
-    @app.actor
+    @app.actor(emits=["Second"])
     class First(tr.Actor, order="event-time"):
         @tr.process(events)
         def one(self, event: Event, ctx: tr.Context[str]) -> None:
