@@ -68,7 +68,6 @@ NOT_QUICK = (
     "tests/registry/test_registry.py",
     "tests/lab/test_ab.py",
     "tests/lab/test_ab_command.py",
-    "tests/lab/test_ab_messages.py",
     "tests/lab/test_ab_planted.py",
     "tests/lab/test_ab_random.py",
     "tests/lab/upgrade",

@@ -37,6 +37,8 @@ def test_along_the_tape(seeds: range, tmp_path: Path) -> None:
         case, folder = case_of(seed, live=True), tmp_path / str(seed)
         world = OnTheLog(case, seed, folder)
         expected = of_oracle(compare(case, world)).state
+        if not any(step.records for step in case.steps):
+            continue  # it has never committed
         events, found = rebuilt(world, folder, order="tape")
         assert found == expected, seed
         handled += events

@@ -12,7 +12,7 @@ import pytest
 from tests.oracle.quarantine.model import Command, Event, FullError, Rules, SetTimer, State, Taped, Task
 from tests.oracle.quarantine.rules import handled_of
 
-SEEDS = int(os.environ.get("TAILRACE_SEEDS", "300"))
+SEEDS = max(100, int(os.environ.get("TAILRACE_SEEDS", "300")))
 VERSIONS = 3
 
 
