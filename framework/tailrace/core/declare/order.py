@@ -139,7 +139,7 @@ def _check_times(one: Operator, flow: Flow) -> None:
 
 def _check_circle(app: Declarations, one: Operator, operators: Sequence[Operator], flow: Flow) -> None:
     """Refuse feedback that was only found by names: code may name a topic, or a field like it, and never emit to it."""
-    circle = {name for name in flow.reach[one.name] if one.name in flow.reach[name]}
+    circle = next((names for names in flow.circles if one.name in names), ())
     for writer in (other for other in operators if other.name in circle):
         back = {edge.name for edge in writer.emits}.intersection(flow.feedback[one.name])
         back |= writer.sends.intersection((one.name,))
