@@ -8,7 +8,7 @@ the state of an actor with this key, such as a window that is open.
 Of two causes, that comes first which was handled first, and not the one with the lower event time. Both versions have the
 same records from outside in the same order, but each its own timers and messages. So the *order* of a cause is the
 number of records from outside that its key has had (all keys, if both run all as one), and what came after the last of
-them, counted. But a step that the other version has not at all comes before one that it has later, as its own timers and messages shift
+them, counted. But a step that the other version does not have comes before one that it has later, as its own timers and messages shift
 that count. A message that is delivered without a record, as in canonical order, has no offset: its running number depends
 on what other keys were sent.
 
@@ -284,7 +284,7 @@ class Contents:
             found, may_be_gone = key_now(cells, self._actor, key), [*known]
         else:
             found = {rest: value for rest, value in changed.items() if value is not None}
-            may_be_gone = [*changed, b"", *(rest for rest in known if rest[:1] == b"t")]
+            may_be_gone = [*changed, *(rest for rest in known if rest[:1] == b"t")]
         found = found if self._both is None else self._reader.read(found, self._both)
         total = self._totals.get(key, 0) - sum(known.pop(rest, 0) for rest in {*may_be_gone, *found})
         for rest, value in found.items():

@@ -150,10 +150,6 @@ def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> 
     )
 
 
-TimerName = tuple[bytes | None, bytes | None, bytes | None]
-"""A timer as the headers of its dead letter name it: actor, key, and name with time."""
-
-
 def _timer_text(name: str | None, time_ms: int) -> str:
     return f"{name or 'unnamed'} at {time_ms} ms"
 

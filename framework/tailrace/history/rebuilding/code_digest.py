@@ -3,14 +3,14 @@
 A state that is half by one code and half by another is the result of neither. So a rebuild records its code when it
 begins, only the same code resumes it, and each process compares its own code before it runs a unit of work. The parts::
 
-    sources NAME      one digest of all ``.py`` files of a top-level package or module of the app's own
-    names beside      which modules and packages lie in the folder of the app
-    package NAME      the version of an installed distribution
-    app, environment  version and partitions; Python, msgspec, time zones
+    sources NAME          one digest of all ``.py`` files of a top-level package or module of the app's own
+    names beside the app  which modules and packages lie in its folder
+    package NAME          the version of an installed distribution
+    app, environment      version and partitions; Python, msgspec, time zones
 
 The app's own code is the top-level packages that declare the app and its handlers, and all that are loaded once the app
-is and were not installed: of a script, the modules that it has imported, from whatever folder. Files count by their path below the package and their
-bytes, so a moved checkout and a zip are the same code, and a changed comment is other code.
+is and were not installed: of a script, the modules that it has imported, from whatever folder. Files count by their path
+below the package and their bytes, so a moved checkout and a zip are the same code, and a changed comment is other code.
 
 Not detected: environment variables, files other than ``.py``, and modules beside the package that a handler imports
 only when it is called. Raise the version of the app (``tr.App(version=...)``) with these.
