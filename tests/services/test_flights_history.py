@@ -29,7 +29,6 @@ from services.flights.load import TOPIC_OF, records, timed_records
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "flights.md"
 BEGINNING_MS = instant_ms(2013, 1, 1, 0, NEW_YORK)
-CHICAGO = ZoneInfo("America/Chicago")
 
 
 @cache
