@@ -20,6 +20,7 @@ from tailrace.history.reading.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.spark.source import TailraceSource
 from tests.spark import travel
 from tests.spark.reading import answer
 
@@ -211,6 +212,12 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_mend(folder, options,
     given = {name: value.replace("LOG", str(folder)) for name, value in options.items()}
     with pytest.raises(error, match=said):
         answer(**given)
+
+
+def test_a_stream_is_refused_with_the_source_to_use(folder):
+    source = TailraceSource({"log": str(folder), "topic": "trips"})
+    with pytest.raises(UsageError, match='Spark\'s format "kafka"'):
+        source.streamReader(source.schema())
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ options                                   a table of
 ``log``, ``topic``                        the records of a topic, as bytes
 ``log``, ``topic``, ``app``               its events, a column for each field
 ``archive``, ``topic``, maybe ``log``     the same from an archive, and from the log what is not in it yet
-``log``, ``app``, ``actor``               the changes of an actor's state, a row for each commit and key
 ``snapshot``, ``app``, ``actor``          the instances of an actor, a row for each key
 ``snapshot``, ..., ``field``              the entries of one of its MapStates or ListStates
 ``snapshot``, ``app``, ``table=timers``   the pending timers
 ========================================  ==============================================================
 
-The tables of a log are also streams (``spark.readStream``): see ``streams``.
 What can be written: an actor's table, as a new snapshot. See ``writer``.
 """
 
@@ -20,19 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
 from tailrace.history.reading.opening import open_history
-from tailrace.spark.changes import ChangeTable
 from tailrace.spark.columns import struct_type
 from tailrace.spark.cut import cut_of, with_cut
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
 from tailrace.spark.states import StateTable, StateTableReader
-from tailrace.spark.streams import TopicStream
 from tailrace.spark.topics import TopicTable
 from tailrace.spark.writer import StateWriter
 
@@ -59,23 +56,17 @@ class TailraceSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the columns of ``schema``, at the cut that it carries."""
         with reported():
-            self._options.refuse("recordsPerBatch", because="it belongs to a stream (readStream)")
             table = _table(self._options.at(self._cut(schema)))
             _check(schema, table)
             return StateTableReader(table) if isinstance(table, StateTable) else table.reader()
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Reads what comes to the table: see ``streams``."""
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 (Spark's names)
+        """Refused: the records of a service's log are streamed by Spark's own source."""
         with reported():
-            self._cut(schema)
-            table = _table(self._options)
-            if isinstance(table, StateTable):
-                raise UsageError(
-                    "a snapshot does not change, so there is no stream of it",
-                    hint="For the changes of the state give log, app and actor.",
-                )
-            _check(schema, table)
-            return TopicStream(self._options, table)
+            raise UsageError(
+                'the format "tailrace" has no streams',
+                hint='Stream a topic on Kafka with Spark\'s format "kafka", or read tables with spark.read.',
+            )
 
     def _cut(self, schema: StructType) -> dict[str, str]:
         cut = cut_of(schema)
@@ -113,6 +104,4 @@ def _table(options: Options) -> TopicTable | StateTable:
             "the options do not select anything to read",
             hint="Give log and topic, archive and topic, or snapshot and app.",
         )
-    is_of_state = "actor" in options and "topic" not in options
-    kind = ChangeTable if is_of_state else TopicTable
-    return kind(options, partial(open_history, options.get("log"), options.get("archive")))
+    return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))

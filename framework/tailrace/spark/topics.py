@@ -41,9 +41,6 @@ AT_ONCE = 10_000
 PER_TASK = 500_000
 """Default number of offsets that one task of Spark reads."""
 
-WHOLE = 1 << 63
-"""More offsets than there are: a partition is read by one task."""
-
 ANSWER_S = 30.0
 LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
 
@@ -174,10 +171,6 @@ class TopicTable:
             "endingOffsets": msgspec.json.encode(stops).decode(),
         }
 
-    def noted_id(self) -> str:
-        """What was noted of the topic when its offsets were, in hex."""
-        return self.options.get("topicId") or ""
-
     def check_topic(self, log: OneCommitLog) -> str:
         """What the log notes of the topic, in hex. Called before and after something is read.
 
@@ -185,7 +178,7 @@ class TopicTable:
             TopicReplacedError: Another topic has its name now.
         """
         place = {TopicPartition(self.topic, 0): 0}
-        note, wanted = log.note(place), self.noted_id()
+        note, wanted = log.note(place), self.options.get("topicId") or ""
         try:
             for one in (note, bytes.fromhex(wanted)):
                 log.resume(one, place)
