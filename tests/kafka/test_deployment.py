@@ -94,6 +94,7 @@ def test_nothing_is_lost_or_doubled_in_the_life_of_a_deployment(
     assert visits.rounds * KEYS > 1_000
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_the_upgrade_command_and_its_rollback_under_production(kafka_url: str, tmp_path: Path) -> None:
     upgraded_and_back(kafka_url, tmp_path, ["begun", "fenced"], ["begun"])

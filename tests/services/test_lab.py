@@ -287,6 +287,7 @@ def the_notebook_shows_again_what_is_stored_in_it(played: Path) -> None:
     assert not [cell for cell in stored if cell["metadata"]], "it is stored with the times of a run"
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_what_the_guide_makes_is_right(
     played: Path, history: list[Event], legs: list[Leg], routes: dict[tuple[str, str], int]

@@ -24,6 +24,7 @@ from tests.lab.upgrade.stage import (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_spark_rebuilds_and_the_new_version_takes_over_under_production(tmp_path: Path) -> None:
     log, new = tmp_path / "log", corrected(tmp_path)
