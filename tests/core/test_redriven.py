@@ -12,7 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import tape
-from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord
 from tailrace.history.dead_letters.redriving import close_letters
@@ -110,6 +110,8 @@ def test_a_record_redriven_for_another_app_is_passed_over_and_counted(broken: se
             ),
             (1_000, [(REDRIVEN_HEADER, b"shop.dead-letters-new/0-1")]),
             (10_000, [(REDRIVEN_HEADER, b"no id")]),
+            (100_000, [(REDRIVEN_HEADER, b"other.dead-letters/0-" + b"1" * 5_000)]),
+            (1_000_000, [(REDRIVEN_HEADER, b"shop.dead-letters/0-0@" + b"1" * 5_000 + b"-1")]),
         ):
             value = msgspec.json.encode(Order("a", 300, cents))
             harness.log.append("orders", b"a", value, 300, tuple(headers))
@@ -117,9 +119,30 @@ def test_a_record_redriven_for_another_app_is_passed_over_and_counted(broken: se
             "orders", b"a", b"nobody decodes it", 0, ((REDRIVEN_HEADER, b"other.dead-letters/0-2"),)
         )
         harness.advance_clock(1)
-        assert state_of(harness, "a").cents == 11_001, "what names no dead letter is a record like any"
+        assert state_of(harness, "a").cents == 1_111_001, "what names no dead letter is a record like any"
         assert [one.task.totals.for_others for one in harness._service.partitions] == [3]
         assert harness.replay().for_others == 3
+
+
+def test_a_record_is_for_some_operators_only_if_it_was_redriven(broken: set[int]) -> None:
+    app = shop("handle")
+    orders = app.topics["orders"]
+
+    @app.actor
+    class Audit(tr.Actor):
+        seen: int = 0
+
+        @tr.process(orders)
+        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+    with Harness(app) as harness:
+        named, redriven = (OPERATORS_HEADER, b"Customer"), (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
+        for headers in ((named,), ((REDRIVEN_HEADER, b"no id"), named), (redriven, named)):
+            harness.log.append("orders", b"a", msgspec.json.encode(Order("a", 300)), 300, headers)
+        harness.advance_clock(1)
+        assert (state_of(harness, "a").cents, state_of(harness, "a", "Audit").seen) == (3, 2)
+        harness.replay()
 
 
 @pytest.mark.one_seed_in(5)  # one takes 40 ms

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.dead_letters.letters import dead_letters, read
+from tailrace.history.dead_letters.letters import dead_letters, parse_id, read
 from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
@@ -110,6 +110,15 @@ def test_the_headers_of_the_last_failure_count_and_the_others_are_the_record_s_o
         None,
     )
     assert found.record.headers == letter(1).headers
+
+
+def test_numbers_that_no_log_has_are_no_numbers() -> None:
+    assert parse_id("1-" + "9" * 18) == (1, 10**18 - 1)
+    for wrong in ("9" * 19, "1" * 5_000, "\u0663", "-1", ""):
+        assert parse_id(f"0-{wrong}") is parse_id(f"{wrong}-0") is None
+        headers = ("tailrace-reason", b"x"), ("tailrace-partition", wrong.encode()), ("tailrace-offset", b"7")
+        found = read(0, InputRecord(0, 0, None, None, headers))
+        assert (found.origin_partition, found.origin_offset) == (None, 7)
 
 
 def test_a_record_without_any_of_our_headers_is_shown_all_the_same() -> None:

@@ -3,6 +3,7 @@
     emits behind the watermark    the first event of a handler to a topic, and again at ten times as many, over all partitions of the
                                   worker and all restarts of one
     late events that are dropped  the first one, and again at ten times as many, over all partitions of the worker
+    records for other apps        the same: they were redriven, or have the header of a redrive
     late after idleness           the first event of an input that was late because the input had been idle, and again at ten times
                                   as many; and their number when the worker leaves
     a source that holds           when an operator's watermark has not moved for ``HELD_MS`` while the worker took records of the
@@ -74,7 +75,7 @@ class Alerts:
         self._held: set[tuple[int, int]] = set()
         """Operator and source of what is held in a partition, and was logged."""
         self._dropping = sorted({one.name for one in plan.inputs if one.late == "drop"})
-        self._late = self._left_out = 0
+        self._late = self._left_out = self._for_others = 0
         self._after_idle: dict[tuple[str, int], tuple[int, int]] = {}
         """By source and partition: events late after idleness since the start of the partition here, and how long that was."""
 
@@ -147,6 +148,17 @@ class Alerts:
             extra = {"app": self.plan.app, "partition": partition, "events": self._left_out}
             _log.warning(
                 "%s dropped so far, because they came late", counted(self._left_out, "event"), extra=extra
+            )
+
+    def for_others(self, partition: int, records: int) -> None:
+        """More records had the header of a redrive for another app, and were skipped."""
+        self._for_others += records
+        if self._has_grown("others", self._for_others):
+            _log.warning(
+                "%s skipped so far, because the header tailrace-redriven says that it was redriven for another app. Any producer "
+                "can set this header",
+                counted(self._for_others, "record"),
+                extra={"app": self.plan.app, "partition": partition, "records": self._for_others},
             )
 
     def late_after_idle(self, partition: int, source: str, late: int, known: Idleness) -> None:
@@ -237,7 +249,8 @@ class PartitionAlerts:
         plan = alerts.plan
         self._alerts = alerts
         self._number = number
-        self._late, self._left_out = task.totals.late, task.totals.dropped
+        totals = task.totals
+        self._late, self._left_out, self._for_others = totals.late, totals.dropped, totals.for_others
         idleness = task.watermarks.idleness
         self._after_idle = {name: one.late for name, one in idleness.items()}
         """By source: events late after idleness that were counted before."""
@@ -269,6 +282,9 @@ class PartitionAlerts:
         if (dropped := task.totals.dropped) > self._left_out:
             self._alerts.dropped(self._number, dropped - self._left_out)
             self._left_out = dropped
+        if (others := task.totals.for_others) > self._for_others:
+            self._alerts.for_others(self._number, others - self._for_others)
+            self._for_others = others
         moved = {name for name, at in task.positions.items() if at != self._positions.get(name, at)}
         self._positions |= task.positions
         for one in self._watched:

@@ -20,7 +20,7 @@ has one header for each time, and the last one counts.
 
 A record may be handled by several units: one for each ordered operator, and one for all others. The dead letter of
 such a unit names its operators, and so does the redriven record (``OPERATORS_HEADER``): the others have handled
-the original.
+the original. Without the header of a redrive, a record is for all operators.
 
 In event-time order, a rebuild handles the original in its place, so it skips a redriven record whose original it reads
 (``Addressees.originals``).
@@ -46,7 +46,9 @@ REDRIVEN_HEADER: Final = "tailrace-redriven"
 OPERATORS_HEADER: Final = "tailrace-operators"
 """Header of a redriven record, and of its dead letter: the operators that handle it, if not all that take it."""
 
-_VALUE = re.compile(rb"(?P<topic>.+\.dead-letters)/(?P<id>\d+-\d+)(?:@(?P<partition>\d+)-(?P<offset>\d+))?")
+_VALUE = re.compile(
+    rb"(?P<topic>.+\.dead-letters)/(?P<id>\d{1,18}-\d{1,18})(?:@(?P<partition>\d{1,18})-(?P<offset>\d{1,18}))?"
+)
 
 
 class Redriven(NamedTuple):
@@ -77,7 +79,7 @@ def redrives_in(headers: Headers) -> list[Redriven]:
 def addressed(plan: Plan, headers: Headers) -> frozenset[int] | None:
     """The numbers of the operators that a record was redriven for; None for all that take it."""
     named = dict(headers).get(OPERATORS_HEADER)
-    if named is None:
+    if named is None or not redrives_in(headers):
         return None
     names = named.decode(errors="replace").split(",")
     return frozenset(one.index for one in plan.operators if one.name in names)

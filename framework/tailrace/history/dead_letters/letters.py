@@ -20,7 +20,8 @@ _FIRST_HEADER = "tailrace-reason"
 FOREIGN = "foreign"
 """The reason of a record that no task has written."""
 _BY_ANOTHER = "no task has written this record: another program writes to the dead letters"
-_ID = re.compile(r"(\d+)-(\d+)")
+_NUMBER = "([0-9]{1,18})"
+_ID = re.compile(f"{_NUMBER}-{_NUMBER}")
 
 
 class DeadLetter(NamedTuple):
@@ -84,7 +85,7 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
 
     def number(name: str) -> int | None:
         text = found.get(name, "")
-        return int(text) if text.isdecimal() else None
+        return int(text) if re.fullmatch(_NUMBER, text) else None
 
     return DeadLetter(
         partition=partition,
