@@ -1,12 +1,14 @@
-"""Runs a ``tailrace`` command for a service in a process of its own, as a user would."""
+"""Runs ``tailrace`` commands in processes of their own, as a user would: as many at once as there are cores."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,45 +17,61 @@ from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.05
 
+_Of = TypeVar("_Of")
 _Result = TypeVar("_Result")
 
 
-def both(run: Callable[[Service], _Result], services: Sequence[Service]) -> list[_Result]:
-    """Run a command for each service, at the same time. Raises the first error when all have ended."""
-    with ThreadPoolExecutor(len(services)) as threads:
-        return list(threads.map(run, services))
+class SideBySide:
+    """Runs functions that wait for processes. A function that finds no free core waits for its turn."""
+
+    def __init__(self, threads: ThreadPoolExecutor, console: Console) -> None:
+        self._threads, self._console = threads, console
+
+    def begin(self, run: Callable[[_Of], _Result], *of: _Of) -> list[Future[_Result]]:
+        """Run a function for each of these."""
+        return [self._threads.submit(run, one) for one in of]
+
+    def results(self, begun: Sequence[Future[_Result]], what: str) -> list[_Result]:
+        """Wait until all have ended, and show as progress ``what`` they do. Raises the first error."""
+        begun_s = time.monotonic()
+        while wait(begun, _LOOK_S).not_done:
+            self._console.progress(f"{time.monotonic() - begun_s:4.0f} s   {what}")
+        return [one.result() for one in begun]
 
 
-def run_command(
-    service: Service, console: Console, what: str, command: str, arguments: Sequence[str | Path]
-) -> tuple[int, bytes]:
-    """Run a command, and show as progress that the service ``what``. Returns its exit code and its output."""
-    begun_s = time.monotonic()
-    with service.words.open("ab") as words:
-        process = subprocess.Popen(
+@contextmanager
+def side_by_side(console: Console) -> Generator[SideBySide]:
+    """What has not begun when the block ends is left out."""
+    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        yield SideBySide(threads, console)
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def run_command(service: Service, command: str, arguments: Sequence[str | Path]) -> tuple[int, bytes]:
+    """Run a command. Returns its exit code and its output."""
+    with _words(service, command).open("wb") as words:
+        done = subprocess.run(
             [sys.executable, "-m", "tailrace", command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=words,
+            check=False,
         )
-    try:
-        while True:
-            try:
-                said, _ = process.communicate(timeout=_LOOK_S)
-                return process.returncode, said
-            except subprocess.TimeoutExpired:
-                console.progress(f"{time.monotonic() - begun_s:4.0f} s   {service.name} {what}")
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    return done.returncode, done.stdout
 
 
 def failed(service: Service, command: str, code: int) -> ServiceFailed:
     """The error for a command that has failed, with its last lines."""
-    words = service.words.read_text("utf-8", errors="replace").splitlines()[-3:]
+    words = _words(service, command).read_text("utf-8", errors="replace").splitlines()[-3:]
     return ServiceFailed(
         "\n   ".join(
             [f"tailrace {command} of {service.name} has exited with code {code}; its last output:", *words]
         )
     )
+
+
+def _words(service: Service, command: str) -> Path:
+    """The file with the logs of a command."""
+    return service.words.with_suffix(f".{command}.log")

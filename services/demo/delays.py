@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from services.demo.accounts import read
-from services.demo.console import Console
-from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.commands import failed, run_command
+from services.demo.process import Folders, Service
 from services.flights import delays
-from services.flights.delays_sql import Row
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.kafka import KafkaLog
+from tailrace.log import Log
 
+QUERY = Path(delays.__file__).with_suffix(".sql")
 _LOOK_S = 0.05
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row of the table."""
+
+    airport: str
+    start: int
+    mean_delay: float
+    departures: int
 
 
 class Compared(NamedTuple):
@@ -27,50 +33,45 @@ class Compared(NamedTuple):
     hours: int
     corrections: int
     differences: list[str]
-    seconds: float
 
 
-def compare(folders: Folders, log: EmbeddedLog | KafkaLog, console: Console, interval: str) -> Compared:
-    """Run the service to the end of the log, and compare its last result of each hour with the query.
+def run_to_end(service: Service) -> float:
+    """Run the service to the end of the log. Returns the seconds that this took.
 
     Raises:
-        ServiceFailed: The service or the query has failed.
+        ServiceFailed: The service has failed.
     """
     begun_s = time.monotonic()
-    service = Service(delays.app, "services.flights.delays:app", folders, log, interval)
     service.start(end_of_input=True, create_topics=True)
-    with ThreadPoolExecutor(1) as threads:
-        rows = threads.submit(_by_sql, str(folders.log), service)
-        try:
-            while not service.has_left():
-                seconds = time.monotonic() - begun_s
-                console.progress(
-                    f"{seconds:4.0f} s   {service.name} runs to the end of the log; Spark asks it"
-                )
-                time.sleep(_LOOK_S)
-        finally:
-            service.end()
+    try:
+        while not service.has_left():
+            time.sleep(_LOOK_S)
+    finally:
+        service.end()
+    return time.monotonic() - begun_s
+
+
+def rows_by_sql(service: Service, folders: Folders) -> list[Row]:
+    """The rows of the query.
+
+    Raises:
+        ServiceFailed: The command has failed.
+    """
+    query = QUERY.read_text("utf-8")
+    code, said = run_command(service, "sql", [service.reference, query, "--log", folders.log, "--json"])
+    if code:
+        raise failed(service, "sql", code)
+    return [msgspec.json.decode(line, type=Row) for line in said.splitlines()]
+
+
+def compare(log: Log, rows: list[Row]) -> Compared:
+    """Compare the last result of each hour with its row."""
     found: dict[tuple[str, int], Row] = {}
     corrections = 0
     for one in read(log, delays.hourly_delays):
         found[one.airport, one.start] = Row(one.airport, one.start, one.mean_delay, one.departures)
         corrections += one.kind == "correction"
-    wanted = {(row.airport, row.start): row for row in rows.result()}
+    wanted = {(row.airport, row.start): row for row in rows}
     differing = [place for place in sorted({*found, *wanted}) if found.get(place) != wanted.get(place)]
     differences = [f"{place}: {found.get(place)}, by SQL {wanted.get(place)}" for place in differing]
-    return Compared(len(wanted), corrections, differences, time.monotonic() - begun_s)
-
-
-def _by_sql(log: str, service: Service) -> list[Row]:
-    """The rows of the query, which runs in a process of its own."""
-    with service.words.open("ab") as words:
-        done = subprocess.run(
-            [sys.executable, "-m", "services.flights.delays_sql", log],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=words,
-            check=False,
-        )
-    if done.returncode:
-        raise ServiceFailed(f"the query has exited with code {done.returncode}: see {service.words}")
-    return [msgspec.json.decode(line, type=Row) for line in done.stdout.splitlines()]
+    return Compared(len(wanted), corrections, differences)

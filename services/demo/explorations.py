@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from services.demo.commands import failed, run_command
-from services.demo.console import Console
 from services.demo.process import Folders, Service
 
 SCHEDULES, RECORDS = 10, 6_000
@@ -31,7 +30,7 @@ class Explored(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def explore(service: Service, folders: Folders, console: Console) -> Explored:
+def explore(service: Service, folders: Folders) -> Explored:
     """Explore a service over its log. The order of movements, which several tasks write for an airport, is free.
 
     Schedules in which inputs are silent for longer than their ``idle_after`` are left out: the topics declare what happens then.
@@ -49,7 +48,7 @@ def explore(service: Service, folders: Folders, console: Console) -> Explored:
         "--json",
     ]
     arguments += ["--schedules", str(SCHEDULES), "--records", str(RECORDS)]
-    code, said = run_command(service, console, "is being explored", "explore", arguments)
+    code, said = run_command(service, "explore", arguments)
     try:
         return msgspec.json.decode(said, type=Explored)
     except msgspec.MsgspecError:

@@ -23,25 +23,28 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from services.demo import delays
 from services.demo.accounts import Accounts, results_of
-from services.demo.commands import both
+from services.demo.commands import SideBySide, side_by_side
 from services.demo.console import Console
-from services.demo.explorations import explore
+from services.demo.delays import Row, compare, rows_by_sql, run_to_end
+from services.demo.explorations import Explored, explore
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed, kafka_url
 from services.demo.questions import Questions, picture_of
 from services.demo.rebuilds import rebuild
-from services.demo.replays import Replayed, replay_all
+from services.demo.replays import Replayed, replay
 from services.demo.summary import row, summary
-from services.demo.takeover import TakeOver, alerts_due, hold_against
-from services.flights import aircraft, airport, airport_2
+from services.demo.takeover import Held, TakeOver, alerts_due, hold_against
+from services.flights import aircraft, airport, airport_2, delays
 from services.flights.history import Fact, facts
 from services.flights.load import load
 from services.flights.picture import draw
@@ -97,6 +100,16 @@ def main(settings: Settings) -> int:
     return 1 if failures else 0
 
 
+class _Begun(NamedTuple):
+    """What runs side by side."""
+
+    versions: list[Future[tuple[Held, Path, Path | None]]]
+    replays: list[Future[Replayed]]
+    explorations: list[Future[Explored]]
+    window: list[Future[float]]
+    rows: list[Future[list[Row]]]
+
+
 class Demo:
     """The parts of the demo, in their order."""
 
@@ -122,11 +135,11 @@ class Demo:
     def run(self) -> list[str]:
         """Run all parts. Returns the failures."""
         log = self._folders.open_log()
-        try:
+        with closing(log), side_by_side(self._console) as beside:
             first, rest, last = self._history()
             meanwhile = first[-min(RECORDED_MEANWHILE, len(first) // 10) :]
             self._load(log, first[: -len(meanwhile)])
-            services = [
+            *services, window = (
                 Service(
                     app,
                     f"services.flights.{app.name}:app",
@@ -134,21 +147,22 @@ class Demo:
                     log,
                     self._settings.commit_interval,
                 )
-                for app in (aircraft.app, airport.app)
-            ]
+                for app in (aircraft.app, airport.app, delays.app)
+            )
             self._live(log, services, meanwhile)
-            failures = self._rebuild(services)
-            failures += self._go_on(log, services, rest)
+            failures = self._rebuild(beside, services)
+            with Questions(services[0], self._folders, self._console) as questions:
+                self._go_on(log, services, rest)
+                begun = self._begin(beside, services, window)
+                failures += self._ask(log, questions)
             totals = [one.totals() for one in services]
-            failures += self._replay(services, totals)
-            failures += self._explore(services)
-            failures += self._delays(log)
+            failures += self._replay(beside, begun, services, totals)
+            failures += self._explore(beside, begun, services)
+            failures += self._delays(beside, begun, log)
+            failures += self._two_versions(beside, begun, log)
             history = [*first, *rest, *last]
-            failures += self._two_versions(log, services[1])
             failures += self._take_over(log, services, last, history)
             return failures + self._close(log, Accounts.of(history), totals)
-        finally:
-            log.close()
 
     def _history(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
         """The history in three parts: the second is loaded after the first has been run and rebuilt, the third in the last act."""
@@ -197,13 +211,14 @@ class Demo:
             f"   {found.records:,} records, exactly once, in {found.seconds:.0f} s: {rate:,.0f} records/s"
         )
 
-    def _rebuild(self, services: Sequence[Service]) -> list[str]:
+    def _rebuild(self, beside: SideBySide, services: Sequence[Service]) -> list[str]:
         console, folders = self._console, self._folders
         console.title(
             "Rebuild: the state of both services from the log, of one by Spark, compared byte by byte"
         )
         failures: list[str] = []
-        all_made = both(lambda one: rebuild(one, folders, console, ENGINES[one.name]), services)
+        begun = beside.begin(lambda one: rebuild(one, folders, ENGINES[one.name]), *services)
+        all_made = beside.results(begun, "both are being rebuilt")
         for service, made in zip(services, all_made, strict=True):
             console.say(
                 f"   {made.app:9}{made.events:8,} events, {made.keys:,} keys, {made.rows:,} rows, along the {made.order}, "
@@ -216,9 +231,7 @@ class Demo:
             failures += made.failures()
         return failures
 
-    def _go_on(
-        self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], rest: Sequence[Fact]
-    ) -> list[str]:
+    def _go_on(self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
         console, folders = self._console, self._folders
         console.title(
             "The last days: both services start from the rebuilt snapshots, with empty state folders"
@@ -227,13 +240,28 @@ class Demo:
         for service in services:
             service.state = folders.rebuilt
         live = LiveRun(services[0], services[1], console)
-        with Questions(services[0], folders, console) as questions:
-            try:
-                found = live.go_on(self._snapshots)
-            finally:
-                live.end()
-            console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
-            return self._ask(log, questions)
+        try:
+            found = live.go_on(self._snapshots)
+        finally:
+            live.end()
+        console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
+
+    def _begin(self, beside: SideBySide, services: Sequence[Service], window: Service) -> _Begun:
+        """Begin what does not change the two services: the next acts show the results. What takes longest comes first."""
+        folders = self._folders
+        return _Begun(
+            versions=beside.begin(self._hold, services[1]),
+            replays=beside.begin(lambda one: replay(one, folders), *services),
+            explorations=beside.begin(lambda one: explore(one, folders), *services),
+            window=beside.begin(run_to_end, window),
+            rows=beside.begin(lambda one: rows_by_sql(one, folders), window),
+        )
+
+    def _hold(self, service: Service) -> tuple[Held, Path, Path | None]:
+        """The report of both versions, its page, and a picture of that."""
+        to = self._settings.out / "airport-ab"
+        found, page = hold_against(service, self._folders, to), to / "report.html"
+        return found, page, picture_of(page.resolve().as_uri(), to.with_suffix(".png"))
 
     def _ask(self, log: Log, questions: Questions) -> list[str]:
         console = self._console
@@ -250,13 +278,14 @@ class Demo:
         )
         return said.errors
 
-    def _replay(self, services: Sequence[Service], totals: Sequence[Totals]) -> list[str]:
+    def _replay(
+        self, beside: SideBySide, begun: _Begun, services: Sequence[Service], totals: Sequence[Totals]
+    ) -> list[str]:
         console = self._console
         console.title("Replay: the whole history along the tape, compared byte by byte")
         failures: list[str] = []
-        for service, live, found in zip(
-            services, totals, replay_all(services, self._folders, console), strict=True
-        ):
+        all_found = beside.results(begun.replays, "both are being replayed")
+        for service, live, found in zip(services, totals, all_found, strict=True):
             console.say(replay_line(found))
             for note in found.notes:
                 console.say(f"      note: {note}")
@@ -273,11 +302,11 @@ class Demo:
                 failures.append(f"the replay of {service.name} has other counts than the live run: {live}")
         return failures
 
-    def _explore(self, services: Sequence[Service]) -> list[str]:
+    def _explore(self, beside: SideBySide, begun: _Begun, services: Sequence[Service]) -> list[str]:
         console = self._console
         console.title("Schedules: the first events in many orders of arrival, compared key by key")
         failures: list[str] = []
-        all_found = both(lambda one: explore(one, self._folders, console), services)
+        all_found = beside.results(begun.explorations, "both are being explored")
         for service, found in zip(services, all_found, strict=True):
             console.say(
                 f"   {found.app:9}{found.schedules} schedules of {found.records:,} events, {found.keys:,} keys: "
@@ -288,22 +317,24 @@ class Demo:
                 failures.append(f"the results of {service.name} depend on the schedule:\n   {causes}")
         return failures
 
-    def _delays(self, log: EmbeddedLog | KafkaLog) -> list[str]:
+    def _delays(self, beside: SideBySide, begun: _Begun, log: Log) -> list[str]:
         console = self._console
         console.title("A window: mean delays per airport and hour, compared with a query in SQL over the log")
-        found = delays.compare(self._folders, log, console, self._settings.commit_interval)
+        (seconds,) = beside.results(begun.window, "delays runs to the end of the log")
+        (rows,) = beside.results(begun.rows, "SQL is asked for the same")
+        found = compare(log, rows)
         console.say(
             f"   {found.hours:,} hours of airports, {found.corrections:,} corrections by late departures: "
-            f"differences {len(found.differences):,}   ({found.seconds:.1f} s)"
+            f"differences {len(found.differences):,}   ({seconds:.1f} s)"
         )
         return [f"the delays differ from the query in {one}" for one in found.differences[:3]]
 
-    def _two_versions(self, log: Log, service: Service) -> list[str]:
-        console, out = self._console, self._settings.out
+    def _two_versions(self, beside: SideBySide, begun: _Begun, log: Log) -> list[str]:
+        console = self._console
         console.title(
             "Two versions: an airport service that counts cancelled flights, compared with the first"
         )
-        found = hold_against(service, self._folders, out / "airport-ab", console)
+        ((found, page, picture),) = beside.results(begun.versions, "airport is compared with version 2")
         counts = found.counts
         console.say(
             f"   {counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} and {counts.outputs[1]:,}, "
@@ -315,9 +346,7 @@ class Demo:
                 f"   {one.name.replace('_', ' ')}: {one.a:,.0f} in version 1, {one.b:,.0f} in version 2; "
                 f"by plain Python {due[0][one.name]:,} and {due[1][one.name]:,}"
             )
-        page = out / "airport-ab" / "report.html"
         console.say(f"   the page: {page}")
-        picture = picture_of(page.resolve().as_uri(), out / "airport-ab.png")
         if picture is not None:
             console.say(f"   a picture of it: {picture}")
         failures = [f"version 1 of airport differs from itself: {one}" for one in found.noise]

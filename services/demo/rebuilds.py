@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from services.demo.commands import failed, run_command
-from services.demo.console import Console
 from services.demo.process import Folders, Service
 
 
@@ -36,7 +35,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
         ]
 
 
-def rebuild(service: Service, folders: Folders, console: Console, engine: str) -> Rebuilt:
+def rebuild(service: Service, folders: Folders, engine: str) -> Rebuilt:
     """Rebuild the state of a service from the log into a snapshot.
 
     Raises:
@@ -52,7 +51,7 @@ def rebuild(service: Service, folders: Folders, console: Console, engine: str) -
         engine,
         "--json",
     ]
-    code, said = run_command(service, console, "is being rebuilt", "rebuild", options)
+    code, said = run_command(service, "rebuild", options)
     if code:
         raise failed(service, "rebuild", code)
     return msgspec.json.decode(said, type=Rebuilt)

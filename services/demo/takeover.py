@@ -92,7 +92,7 @@ class Upgraded(msgspec.Struct, frozen=True):
     stopped_s: float
 
 
-def hold_against(service: Service, folders: Folders, to: Path, console: Console) -> Held:
+def hold_against(service: Service, folders: Folders, to: Path) -> Held:
     """Run ``tailrace ab`` on the whole history. The results, a page among them, are in the folder ``to``.
 
     Raises:
@@ -101,7 +101,7 @@ def hold_against(service: Service, folders: Folders, to: Path, console: Console)
     shutil.rmtree(to, ignore_errors=True)
     arguments: list[str | Path] = [service.reference, REFERENCE, "--log", folders.log, "--to", to]
     arguments += ["--metrics", METRICS, "--json"]
-    code, said = run_command(service, console, "is compared with version 2", "ab", arguments)
+    code, said = run_command(service, "ab", arguments)
     try:
         return msgspec.json.decode(said, type=Held)
     except msgspec.MsgspecError:
@@ -227,7 +227,7 @@ class TakeOver:
             self._folders.log,
             "--json",
         ]
-        code, said = run_command(self._new, self._console, "is asked for its hours", "sql", arguments)
+        code, said = run_command(self._new, "sql", arguments)
         if code:
             raise failed(self._new, "sql", code)
         rows = map(msgspec.json.decode, said.splitlines())

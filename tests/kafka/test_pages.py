@@ -5,24 +5,15 @@ of the flights on Kafka, with few days: real processes, a real kill, all of its 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from schemas.flights import HOUR_MS
 from services.demo import __main__ as demo
-from services.demo import delays, explorations, flights
-from services.demo.accounts import read
+from services.demo import explorations, flights
 from services.demo.console import Console
 from services.demo.questions import Questions
-from services.demo.rebuilds import rebuild
-from services.flights import aircraft
-from services.flights.delays_sql import Row
-from tailrace.log.opening import open_log
 from tests.docs.page import ROOT, play
 from tests.kafka.broker.artefacts import jars
 from tests.kafka.processes import SESSION
@@ -59,23 +50,13 @@ def test_producers_and_a_reader_of_other_programs_do_as_the_page_says(
     assert play(JAVA.sub("", page), folder) == 1
 
 
-def means(log: str, _: object) -> list[Row]:
-    """What the query of the demo gives, by plain Python."""
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    with closing(open_log(log)) as opened:
-        for one in read(opened, aircraft.movements):
-            found[one.airport, one.scheduled_ms - one.scheduled_ms % HOUR_MS].append(one.delay_minutes)
-    return [Row(*place, sum(some) / len(some), len(some)) for place, some in found.items()]
-
-
 @pytest.mark.nightly
 def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monkeypatch) -> None:
-    """Spark and pictures are tested elsewhere: here another engine rebuilds, and plain Python takes the place of the query."""
+    """Spark and pictures are tested elsewhere: here another engine rebuilds."""
     lines: list[str] = []
     monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))
-    monkeypatch.setattr(flights, "rebuild", partial(rebuild, engine="local"))
+    monkeypatch.setattr(flights, "ENGINES", dict.fromkeys(flights.ENGINES, "local"))
     monkeypatch.setattr(explorations, "RECORDS", 300)
-    monkeypatch.setattr(delays, "_by_sql", means)
     monkeypatch.setattr(Questions, "picture", lambda *_: None)
     monkeypatch.setattr(flights, "picture_of", lambda *_: None)
     days = ["--since", "2013-07-13", "--until", "2013-07-15", "--commit-interval", "50ms"]
@@ -85,7 +66,7 @@ def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monk
     for pattern, count in (
         (r"is killed \(SIGKILL\)", None),
         (r"rows of state: differences 0 ", 2),
-        (r"along the tape, in", 2),
+        (r"along the tape, with the local engine, in", 2),
         (r"(?m)compared with the log: [1-9][\d,]* rows, differences 0$", 2),
         (r"[1-9][\d,]* hours of airports, \d[\d,]* corrections by late departures: differences 0 ", None),
         (r"was forwarded, counted and joined exactly once", None),

@@ -143,7 +143,7 @@ def test_a_rebuild_that_fails_fails_the_demo(shown, out):
         service = services[0]
         service.reference = HASTY
         with pytest.raises(ServiceFailed, match="tailrace rebuild of aircraft has exited with code"):
-            rebuild(service, folders, Console(), engine="local")
+            rebuild(service, folders, "local")
 
 
 def test_a_killed_process_is_gone_and_an_end_leaves_none(tmp_path):
