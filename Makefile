@@ -33,7 +33,7 @@ help:  ## this list
 
 .PHONY: demo
 demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## three months of flights (YEAR=1: a year) through two services: a kill, a replay, a picture in out/
-	$(if $(filter kafka,$(LOG)),$(BIN)/python -m tests.kafka.broker) $(BIN)/python -m services.demo flights \
+	PYTHONDONTWRITEBYTECODE= $(if $(filter kafka,$(LOG)),$(BIN)/python -m tests.kafka.broker) $(BIN)/python -m services.demo flights \
 	    $(if $(YEAR),--year) $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
@@ -46,7 +46,7 @@ nightly: .venv/installed java kafka chromium promtool containers  ## what takes 
 	$(BIN)/python -m tests.mutants --number 120 --seed $(or $(SEED),$(shell date +%j))
 
 .PHONY: quick
-quick: .venv/installed kafka chromium promtool  ## the tests on the main Python that take little, with few seeds: under two minutes
+quick: .venv/installed  ## core, library, state, log, history, laws, command line: what computes and starts no processes, few seeds: a minute or so
 	$(BIN)/python .ci/suite.py --quick --seeds 5
 
 .PHONY: lint lint-format lint-rules lint-imports
