@@ -105,19 +105,21 @@ def test_a_session_that_has_ended_leaves_no_process(ended: Session):
     assert not marked(ended.mark)
 
 
-def test_a_rebuild_below_spark_submit_has_the_master_that_was_submitted(tmp_path):
-    """Before, it was local[*,4], whatever the cluster."""
+def test_a_rebuild_below_spark_submit_has_the_master_that_was_submitted_and_starts_no_sql(tmp_path):
+    """Before, it was local[*,4], whatever the cluster; and a session of SQL took as long to start as the rest of Spark."""
     (tmp_path / "submitted.py").write_text("""
+from pyspark.sql import SparkSession
+
 from tailrace.history.rebuilding.engines import Where, opened_engine
 
 with opened_engine(Where(engine="spark")) as engine:
-    print("the master is", engine.spark.sparkContext.master)
+    print("the master is", engine.context.master, "and the session", SparkSession._instantiatedSession)
 """)
     spark_submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
     command = [spark_submit, "--master", "local[3,2]", tmp_path / "submitted.py"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "the master is local[3,2]" in done.stdout, done.stderr
+    assert "the master is local[3,2] and the session None" in done.stdout, done.stderr
 
 
 def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(ended: Session):

@@ -16,11 +16,12 @@ archive, a log on Kafka, or a copy (``tailrace log copy``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
 
 from tailrace.core.errors import WorkerLostError
@@ -30,22 +31,23 @@ from tailrace.history.rebuilding.results import UnitResult, decode_result, encod
 from tailrace.history.rebuilding.units import run_unit
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _Results = tuple[bytes, ...]
 
+DRIVER: Mapping[str, str] = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Settings of a session that only runs units. Its Java process hands them to Python: it starts fast, and is not optimized."""
 _EVERY_S = 0.25
 _LONGEST_REASON = 300
 
 
 class SparkEngine:
-    """Runs units in a Spark session, whose workers must be able to import the app's code."""
+    """Runs units in a Spark session or its context, whose workers must be able to import the app's code."""
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession | SparkContext) -> None:
+        self.context = spark if isinstance(spark, SparkContext) else spark.sparkContext
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
@@ -54,7 +56,7 @@ class SparkEngine:
             WorkerLostError: Spark has given up a unit, or has stopped.
         """
         count = 0
-        action = _Action(self.spark.sparkContext, [unit.encode() for unit in units])
+        action = _Action(self.context, [unit.encode() for unit in units])
         for result in action.results(on_progress):
             count += 1
             yield decode_result(result)

@@ -144,5 +144,5 @@ def opened_engine(where: Where) -> Generator[Engine]:
         ) from error
     # Below spark-submit the session is the one that it was asked for.
     of_session = "" if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*,4]"
-    with sessions.running(where.master or of_session) as spark:
-        yield engines.SparkEngine(spark)
+    with sessions.running_context(where.master or of_session, config=engines.DRIVER) as context:
+        yield engines.SparkEngine(context)
