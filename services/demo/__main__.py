@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     year.add_argument("--year", action="store_true", help="all of 2013, instead of these days")
     year.add_argument("--out", type=Path, default=Path("out"), help="where log, state and picture go")
-    year.add_argument("--commit-interval", default="1s", metavar="TIME", help="of both services")
+    year.add_argument("--commit-interval", default="300ms", metavar="TIME", help="of both services")
     year.add_argument(
         "--log",
         default="",

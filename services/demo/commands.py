@@ -1,4 +1,4 @@
-"""Runs ``tailrace`` commands in processes of their own, as a user would: as many at once as there are cores."""
+"""Runs ``tailrace`` commands in processes of their own, as a user would, and several at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class SideBySide:
-    """Runs functions that wait for processes. A function that finds no free core waits for its turn."""
+    """Runs functions that wait for processes: as many at once as there are cores, and one more, as each computes only at times."""
 
     def __init__(self, threads: ThreadPoolExecutor, console: Console) -> None:
         self._threads, self._console = threads, console
@@ -42,7 +42,7 @@ class SideBySide:
 @contextmanager
 def side_by_side(console: Console) -> Generator[SideBySide]:
     """What has not begun when the block ends is left out."""
-    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    threads = ThreadPoolExecutor(1 + len(os.sched_getaffinity(0)))
     try:
         yield SideBySide(threads, console)
     finally:

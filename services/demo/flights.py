@@ -27,6 +27,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ class Settings:
     until: date = date(2013, 4, 1)
     """The day after the last."""
     out: Path = Path("out")
-    commit_interval: str = "1s"
+    commit_interval: str = "300ms"
     log: str = ""
     """``kafka://host:port``, to run on Kafka instead of a log on disk. Each run has topics of its own there."""
 
@@ -103,9 +104,8 @@ def main(settings: Settings) -> int:
 class _Begun(NamedTuple):
     """What runs side by side."""
 
-    versions: list[Future[tuple[Held, Path, Path | None]]]
+    versions: list[Future[Held]]
     replays: list[Future[Replayed]]
-    explorations: list[Future[Explored]]
     window: list[Future[float]]
     rows: list[Future[list[Row]]]
 
@@ -129,6 +129,8 @@ class Demo:
         for left in self._folders.base.glob("*.log"):
             left.unlink()
         self._folders.base.mkdir(parents=True, exist_ok=True)
+        self._to = settings.out / "airport-ab"
+        """The results of the comparison of versions."""
         self._snapshots: dict[str, str] = {}
         """By service, its rebuilt snapshot: ``URI#ID``."""
 
@@ -151,18 +153,23 @@ class Demo:
             )
             self._live(log, services, meanwhile)
             failures = self._rebuild(beside, services)
+            explorations = beside.begin(partial(explore, folders=self._folders), *services)
             with Questions(services[0], self._folders, self._console) as questions:
                 self._go_on(log, services, rest)
                 begun = self._begin(beside, services, window)
                 failures += self._ask(log, questions)
             totals = [one.totals() for one in services]
             failures += self._replay(beside, begun, services, totals)
-            failures += self._explore(beside, begun, services)
+            failures += self._explore(beside, explorations, services)
             failures += self._delays(beside, begun, log)
             failures += self._two_versions(beside, begun, log)
+            page, picture = self._to / "report.html", self._to.with_suffix(".png")
+            pictures = beside.begin(partial(picture_of, path=picture), page.resolve().as_uri())
             history = [*first, *rest, *last]
             failures += self._take_over(log, services, last, history)
-            return failures + self._close(log, Accounts.of(history), totals)
+            failures += self._close(log, Accounts.of(history), totals)
+            beside.results(pictures, "a picture is taken")
+            return failures
 
     def _history(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
         """The history in three parts: the second is loaded after the first has been run and rebuilt, the third in the last act."""
@@ -250,18 +257,11 @@ class Demo:
         """Begin what does not change the two services: the next acts show the results. What takes longest comes first."""
         folders = self._folders
         return _Begun(
-            versions=beside.begin(self._hold, services[1]),
-            replays=beside.begin(lambda one: replay(one, folders), *services),
-            explorations=beside.begin(lambda one: explore(one, folders), *services),
+            versions=beside.begin(partial(hold_against, folders=folders, to=self._to), services[1]),
+            replays=beside.begin(partial(replay, folders=folders), *services),
             window=beside.begin(run_to_end, window),
-            rows=beside.begin(lambda one: rows_by_sql(one, folders), window),
+            rows=beside.begin(partial(rows_by_sql, folders=folders), window),
         )
-
-    def _hold(self, service: Service) -> tuple[Held, Path, Path | None]:
-        """The report of both versions, its page, and a picture of that."""
-        to = self._settings.out / "airport-ab"
-        found, page = hold_against(service, self._folders, to), to / "report.html"
-        return found, page, picture_of(page.resolve().as_uri(), to.with_suffix(".png"))
 
     def _ask(self, log: Log, questions: Questions) -> list[str]:
         console = self._console
@@ -302,11 +302,13 @@ class Demo:
                 failures.append(f"the replay of {service.name} has other counts than the live run: {live}")
         return failures
 
-    def _explore(self, beside: SideBySide, begun: _Begun, services: Sequence[Service]) -> list[str]:
+    def _explore(
+        self, beside: SideBySide, begun: Sequence[Future[Explored]], services: Sequence[Service]
+    ) -> list[str]:
         console = self._console
         console.title("Schedules: the first events in many orders of arrival, compared key by key")
         failures: list[str] = []
-        all_found = beside.results(begun.explorations, "both are being explored")
+        all_found = beside.results(begun, "both are being explored")
         for service, found in zip(services, all_found, strict=True):
             console.say(
                 f"   {found.app:9}{found.schedules} schedules of {found.records:,} events, {found.keys:,} keys: "
@@ -334,7 +336,7 @@ class Demo:
         console.title(
             "Two versions: an airport service that counts cancelled flights, compared with the first"
         )
-        ((found, page, picture),) = beside.results(begun.versions, "airport is compared with version 2")
+        (found,) = beside.results(begun.versions, "airport is compared with version 2")
         counts = found.counts
         console.say(
             f"   {counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} and {counts.outputs[1]:,}, "
@@ -346,9 +348,9 @@ class Demo:
                 f"   {one.name.replace('_', ' ')}: {one.a:,.0f} in version 1, {one.b:,.0f} in version 2; "
                 f"by plain Python {due[0][one.name]:,} and {due[1][one.name]:,}"
             )
-        console.say(f"   the page: {page}")
-        if picture is not None:
-            console.say(f"   a picture of it: {picture}")
+        console.say(
+            f"   the page: {self._to / 'report.html'}; a picture of it: {self._to}.png, if there is a Chromium"
+        )
         failures = [f"version 1 of airport differs from itself: {one}" for one in found.noise]
         failures += [
             f"the metric {one.name!r} is not as counted by plain Python"

@@ -16,6 +16,8 @@ _LOOK_S = 0.05
 _LOOK_AT_KAFKA_S = 0.1
 _LOOK_AT_PROGRESS_S = 1.0
 """So often all counts are read, which takes longer than to look whether a condition holds."""
+_SETTLED_S = 0.7
+"""Longer than the services take from one commit to the next."""
 _STANDSTILL_S = 180.0
 """If nothing is committed for this long, the run has failed. Quiet inputs hold everything back for 60 s (``idle_after``) after a start."""
 
@@ -42,6 +44,9 @@ class LiveRun:
         self._running: list[Service] = []
         """The services that must not exit by themselves."""
         self._begun_s = time.monotonic()
+        self._handled: list[int] = []
+        """Number of offsets that each service has handled; 0 if it has not read all. Since ``_handled_s``."""
+        self._handled_s = 0.0
         self._before = 0.0, 0
         self._rate = 0.0
 
@@ -72,12 +77,10 @@ class LiveRun:
         back_s = time.monotonic() - killed_s
         say(f"   ✓ aircraft is process {aircraft.pid}: {back_s:.1f} s later it commits again")
 
-        self._until(lambda: all(one.has_caught_up() for one in (aircraft, airport)))
+        self._until(self._all_is_handled)
         seconds = time.monotonic() - self._begun_s
         records = self._records()
-        for one in (aircraft, airport):
-            self._stop(one)
-        say("   ✓ both have read all records, and exit on SIGTERM")
+        self._stop()
         return Live(records, seconds, killed_at, back_s)
 
     def go_on(self, snapshots: Mapping[str, str]) -> Live:
@@ -94,11 +97,9 @@ class LiveRun:
         say(
             f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both start from the rebuilt snapshots"
         )
-        self._until(lambda: all(one.has_caught_up() for one in (aircraft, airport)))
+        self._until(self._all_is_handled)
         records, seconds = self._records() - before, time.monotonic() - self._begun_s
-        for one in (aircraft, airport):
-            self._stop(one)
-        say("   ✓ both have read all records, and exit on SIGTERM")
+        self._stop()
         return Live(records, seconds, 0, 0.0)
 
     def finish(self) -> None:
@@ -110,11 +111,8 @@ class LiveRun:
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s = time.monotonic()
         aircraft.start(end_of_input=True)
-        airport.start(end_of_input=False)
-        self._running = [airport]
         self._until(aircraft.has_left)
         say("   ✓ aircraft, started again with --end-of-input, has handled all records, and exits")
-        self._stop(airport)
         airport.start(end_of_input=True)
         self._until(airport.has_left)
         say("   ✓ so has airport, after it")
@@ -122,10 +120,20 @@ class LiveRun:
     def _records(self) -> int:
         return self._aircraft.totals().records + self._airport.totals().records
 
-    def _stop(self, service: Service) -> None:
-        service.terminate()
-        self._running.remove(service)
-        self._until(service.has_left)
+    def _all_is_handled(self) -> bool:
+        """Whether all records are read, and the last of them have released nothing more for a while."""
+        handled = [one.has_caught_up() and one.committed() for one in (self._aircraft, self._airport)]
+        now_s = time.monotonic()
+        if not all(handled) or handled != self._handled:
+            self._handled, self._handled_s = handled, now_s
+        return all(handled) and now_s - self._handled_s > _SETTLED_S
+
+    def _stop(self) -> None:
+        services, self._running = self._running, []
+        for one in services:
+            one.terminate()
+        self._until(lambda: all(one.has_left() for one in services))
+        self._console.say("   ✓ both have read all records, and exit on SIGTERM")
 
     def end(self) -> None:
         """Kill the processes that still run."""

@@ -221,9 +221,11 @@ class Comparison:
         """Measure what both have made, and write ``metrics.parquet``."""
         self._say("measuring")
         folders = {name: self._work / f"tables-{name}" for name in "AB"}
+        queries = "\n".join(one.query for one in metrics)
 
         def write(version: Version, one: Made) -> list[str]:
-            return version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
+            given = {"made": one, "folder": str(folders[version.name]), "queries": queries}
+            return version.ask("tables", list[str], **given)
 
         notes = self.at_once(partial(write, self.a, made[0]), partial(write, self.b, made[1]))
         self.report.notes += [

@@ -109,9 +109,9 @@ def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
     return differ
 
 
-def tables(plan: Plan, made: Made, folder: str) -> list[str]:
+def tables(plan: Plan, made: Made, folder: str, queries: str | None = None) -> list[str]:
     """Write the tables for metrics: the states of the snapshot, if one is named, as ``tailrace export`` has them, and the outputs
-    to each topic likewise. Returns notes.
+    to each topic likewise, of those that the text of the queries names if it is given. Returns notes.
     """
     shutil.rmtree(folder, ignore_errors=True)
     states, outputs = Path(folder) / "states", Path(folder) / "outputs"
@@ -119,7 +119,8 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     if made.snapshot:
         states.mkdir()
         write_state(plan, View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot)), states)
-    found = [TopicTable(plan, name) for name in plan.outputs if name in plan.topics]
+    named = [one for one in plan.outputs if queries is None or one.lower() in queries.lower()]
+    found = [TopicTable(plan, one) for one in named if one in plan.topics]
     topics = [(one, TableWriter(outputs, one.topic, one.columns)) for one in found]
     for file in made.output_files():
         partition, rest = partition_of_outputs(file), read_outputs(Place.at(str(file)))
