@@ -58,7 +58,7 @@ def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monk
     monkeypatch.setattr(flights, "ENGINES", dict.fromkeys(flights.ENGINES, "local"))
     monkeypatch.setattr(explorations, "RECORDS", 300)
     monkeypatch.setattr(Questions, "picture", lambda *_: None)
-    monkeypatch.setattr(flights, "picture_of", lambda *_: None)
+    monkeypatch.setattr(flights, "picture_of", lambda _, path: path)
     days = ["--since", "2013-07-13", "--until", "2013-07-15", "--commit-interval", "50ms"]
     code = demo.main(["flights", *days, "--out", str(tmp_path), "--log", kafka_url])
     shown = "\n".join(lines)

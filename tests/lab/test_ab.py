@@ -16,8 +16,10 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Failures, Request, Source
+from tailrace.lab import comparison as both
 from tailrace.lab import side
 from tailrace.lab.comparison import AbReport
+from tailrace.lab.metrics import measure
 from tailrace.lab.tables import fields_of, write_page
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -191,6 +193,24 @@ select key, cents from states."Shop"
 -- unit: shop
 select shop, max(cents) from outputs.totals group by shop
 """
+
+
+@pytest.mark.parametrize(
+    ("query", "topics"), [("select 0", []), ('select count(*) from outputs."TOTALS"', ["totals"])]
+)
+def test_the_outputs_that_no_metric_names_are_not_written_as_a_table(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, topics: list[str]
+) -> None:
+    file, found = tmp_path / "metrics.sql", list[list[str]]()
+    file.write_text(f"-- name: one\n{query}", encoding="utf-8")
+
+    def measured(metrics: Any, tables: Any) -> Any:
+        found.extend([one.name for one in (each / "outputs").iterdir()] for each in tables.values())
+        return measure(metrics, tables)
+
+    monkeypatch.setattr(both, "measure", measured)
+    comparison(monkeypatch, sold, SELLING, SELLING, metrics=str(file), to=str(tmp_path / "out"))
+    assert found == [topics, topics]
 
 
 def test_metrics_and_limits_are_in_the_report_and_its_page(
