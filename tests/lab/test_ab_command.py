@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.core.errors import UsageError
+from tailrace.lab.about import About
+from tailrace.lab.versions import Version, placed
 from tests.cli.commands import done, run
 from tests.history.rebuilding import lived, shops
 from tests.lab import selling
@@ -31,6 +35,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, some in enumerate(changes):
         selling.version(folder / "code", "shop", *some)
         if number == 0:
+            (folder / "code" / "deploy").mkdir()
+            (folder / "code" / "deploy" / "notes.txt").touch()
             git("init", "--quiet", "--initial-branch", "first")
         if number < 2:
             (folder / "code" / "requirements.txt").write_text("msgspec\n" * number)
@@ -104,3 +110,54 @@ def test_an_interpreter_without_tailrace_is_named(
     arguments = ("ab", "shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "out")
     assert "cannot be started" in run(*arguments, "--python-b", tmp_path / "nothing").err
     assert "the process of B ended with exit code" in run(*arguments, "--python-b", "/bin/false").err
+
+
+def code_of(version: str) -> str:
+    """The digest of the code that the process of a version has."""
+    with ExitStack() as stack:
+        place = placed(version, stack)
+        process = Version("A", place)
+        stack.callback(process.close)
+        return process.ask("about", About, reference=place.reference).code
+
+
+def test_a_revision_has_its_own_code_if_another_folder_of_the_repository_is_on_the_path(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "code" / "deploy")
+    monkeypatch.setenv("PYTHONPATH", str(repository / "code"))
+    versions = ("number-0:shop:app", "number-1:shop:app", "shop:app")
+    assert len({code_of(one) for one in versions}) == 3
+
+
+def test_a_revision_whose_module_comes_from_the_folder_itself_is_refused(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some editable installs have a finder of modules, and no folder on the path."""
+    file = repository / "code" / "shop.py"
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import sys, importlib.util
+class Editable:
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {str(file)!r}) if name == "shop" else None
+sys.meta_path.append(Editable)
+""")
+    monkeypatch.chdir(repository / "code" / "deploy")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UsageError, match=f"A: the module 'shop' of the revision is loaded from {file}"):
+        code_of("number-0:shop:app")
+    assert code_of("shop:app")
+
+
+def test_the_index_of_a_commit_that_a_hook_belongs_to_stays_as_it_is(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    index.write_bytes((repository / "code" / ".git" / "index").read_bytes())
+    before = index.read_bytes()
+    monkeypatch.chdir(repository / "code" / "deploy")
+    for name, value in (("GIT_INDEX_FILE", index), ("GIT_DIR", repository / "code" / ".git")):
+        monkeypatch.setenv(name, str(value))
+    with ExitStack() as stack:
+        assert placed("number-0:shop:app", stack).root.name == "deploy"
+    assert index.read_bytes() == before

@@ -21,7 +21,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.tape import decode_cut
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import hash_of
 from tailrace.history.rebuilding.code_digest import code_of
@@ -57,6 +57,9 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
 _AT_ONCE = 20_000
+_INSTALLED = {"site-packages", "dist-packages"}
+_RUNNING = {"tailrace", "__main__"}
+"""What runs a version is that of this process."""
 
 
 class Rebuilt(msgspec.Struct):
@@ -164,13 +167,35 @@ TASKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def answer(reference: str, line: bytes) -> bytes:
-    """Do a task of the app that ``module:app`` names."""
+def in_tree(place: str, top: str, tree: str) -> str:
+    """The folder of the work tree for one below the top of its repository; any other folder, and what is installed, stays."""
+    path = Path(place).resolve()
+    is_own = path.is_relative_to(top) and not path.is_relative_to(tree)
+    if not is_own or _INSTALLED & {*path.parts} or path.is_relative_to(sys.base_prefix):
+        return place
+    return str(tree / path.relative_to(top))
+
+
+def _check_loaded(top: str, tree: str) -> None:
+    """Check that no module comes from the repository in place of its work tree. Raises UsageError."""
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name.partition(".")[0] not in _RUNNING and in_tree(file, top, tree) != file:
+            raise UsageError(
+                f"the module {name!r} of the revision is loaded from {file}, and not from its work tree",
+                hint="An editable install brings it in. Uninstall it, and put the folder of the sources on PYTHONPATH.",
+            )
+
+
+def answer(reference: str, line: bytes, *moved: str) -> bytes:
+    """Do a task of the app that ``module:app`` names. ``moved``: of a revision, see ``Place``."""
     name, given = msgspec.json.decode(line, type=tuple[str, dict[str, msgspec.Raw]])
     task, failure, value = TASKS[name], None, None
     hints = get_type_hints(task)
     try:
         plan = find_app(reference).plan()
+        if moved:
+            _check_loaded(*moved)
         decoded = {one: msgspec.json.decode(each, type=hints[one]) for one, each in given.items()}
         with seldom_collected():
             value = task(plan, **decoded)
@@ -182,12 +207,14 @@ def answer(reference: str, line: bytes) -> bytes:
 def main() -> None:
     """Do tasks until the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    if moved := sys.argv[2:]:
+        sys.path[:] = [in_tree(one, *moved) for one in sys.path]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     while True:
-        answers.write(answer(sys.argv[1], lines.get()) + b"\n")
+        answers.write(answer(sys.argv[1], lines.get(), *moved) + b"\n")
         answers.flush()
 
 

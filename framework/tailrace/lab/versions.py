@@ -1,8 +1,9 @@
 """A version of an app, in a process of its own: ``module:app``, ``path/to/file.py:app``, or either after ``REV:``.
 
 A revision of the repository of the current folder is checked out into a temporary work tree. Its process runs
-there, with that folder first on the path. It has the interpreter and the installed packages of this process,
-unless another interpreter is named: those that the revision asks for are not installed.
+there, with that folder first on the path, and other folders of the repository on its path are those of the work
+tree. It has the interpreter and the installed packages of this process, unless another interpreter is named: those
+that the revision asks for are not installed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Place(NamedTuple):
     root: Path
     """The folder that is first on its path."""
     note: str
+    moved: tuple[str, ...] = ()
+    """Of a revision: the top of the repository, and the work tree that stands for it."""
 
 
 def placed(text: str, closing: ExitStack) -> Place:
@@ -49,22 +52,22 @@ def placed(text: str, closing: ExitStack) -> Place:
             f"{text!r} names no version of an app",
             hint="Write package.module:app, path/to/file.py:app, or a revision before it: main:package.module:app.",
         )
-    root, note = Path.cwd(), "in the current folder"
+    root, note, moved = Path.cwd(), "in the current folder", tuple[str, ...]()
     if revision:
-        root, note = _checked_out(revision, closing)
+        root, note, moved = _checked_out(revision, closing)
     if not place.endswith(".py"):
-        return Place(f"{place}:{attribute}", root, note)
+        return Place(f"{place}:{attribute}", root, note, moved)
     file = root / place
     if not file.is_file():
         raise UnknownAppError(f"there is no file {place!r} {note}", hint="Correct the path.")
     names, folder = [file.stem], file.resolve().parent
     while (folder / "__init__.py").is_file():
         names, folder = [folder.name, *names], folder.parent
-    return Place(f"{'.'.join(names)}:{attribute}", folder, note)
+    return Place(f"{'.'.join(names)}:{attribute}", folder, note, moved)
 
 
-def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str]:
-    """The folder of a revision that is the current folder here, and a note about it."""
+def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str, tuple[str, ...]]:
+    """The folder of a revision that is the current folder here, a note about it, and the top here and there."""
     top = Path(_git(["rev-parse", "--show-toplevel"], "the current folder is in no git repository"))
     missing = f"there is no revision {revision!r}"
     commit = _git(["rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], missing)
@@ -78,12 +81,27 @@ def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str]:
     note = f"revision {commit[:12]} in a temporary work tree"
     if differ:
         note += f"; {', '.join(differ)} of it differ from those here, and its requirements were not installed"
-    return root, note
+    return root, note, (str(top.resolve()), str(tree.resolve()))
+
+
+def _environment() -> dict[str, str]:
+    """The environment without the repository and the index that git names to its hooks."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name.startswith("GIT_CONFIG")
+    }
 
 
 def _git(arguments: list[str], failed: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)  # noqa: S603, S607  # the git of the user, with arguments of its own
+        done = subprocess.run(  # noqa: S603  # the git of the user, with arguments of its own
+            ["git", *arguments],  # noqa: S607
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", error)).strip()
         hint = f"git reports: {said}" if said else "Name a branch, a tag or a commit, or fetch it."
@@ -98,9 +116,9 @@ class Version:
         self.name, self.place = name, place
         try:
             self._process = subprocess.Popen(  # noqa: S603  # the interpreter that the user has named
-                [python, "-m", "tailrace.lab.side", place.reference],
+                [python, "-m", "tailrace.lab.side", place.reference, *place.moved],
                 cwd=place.root,
-                env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+                env={**_environment(), "PYTHONHASHSEED": str(hash_seed)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
