@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tailrace as tr
 from tailrace.core.errors import OffsetGoneError, OptionError
 from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.lab import export
@@ -21,7 +22,7 @@ from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
-from tests.lab import yard
+from tests.lab import selling, yard
 from tests.spark import travel
 
 Rows = list[tuple[Any, ...]]
@@ -103,6 +104,43 @@ def test_a_query_that_is_wrong_is_said_to_be(
 ) -> None:
     with pytest.raises(OptionError, match=f"(?s){said}"):
         asked(life[0], query)
+
+
+def test_names_that_differ_by_case_only_are_refused() -> None:
+    app = tr.App("cases")
+    moves = app.topic("moves", selling.Sale, key="shop", event_time="at")
+
+    @app.actor
+    class Slot(tr.Actor):
+        n: int = 0
+        N: int = 0
+
+        @tr.process(moves)
+        def moved(self, event: selling.Sale, ctx: tr.Context[str]) -> None:
+            self.n += 1
+
+    class Other(tr.Actor):
+        m: int = 0
+
+        @tr.process(moves)
+        def moved(self, event: selling.Sale, ctx: tr.Context[str]) -> None:
+            self.m += 100
+
+    app.actor(name="slot")(Other)
+    app.actor(name="Moves")(type("Third", (Other,), {}))
+    with Harness(app) as h:
+        h.send(moves, selling.Sale("a", 1, 1))
+        h.commit()
+        for query, said in (
+            ('select "N" from Slot', "columns of Slot 'N' and 'n' differ"),
+            ("select m from slot", None),
+            ("select m from slot join Slot using (key)", "tables 'Slot' and 'slot' differ"),
+            ("select m from states.slot join states.Slot using (key)", "tables 'Slot' and 'slot' differ"),
+            ("select m from Moves join moves on true", "tables 'Moves' and 'moves' differ"),
+            ("select m from states.Moves join topics.moves on true", None),
+        ):
+            with nullcontext() if said is None else pytest.raises(OptionError, match=said):
+                assert asked(h, query) == [(100,)]
 
 
 def test_the_tables_are_listed(life: tuple[Harness, list[yard.Move]]) -> None:

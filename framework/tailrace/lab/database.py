@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailrace.core.errors import OptionError
 from tailrace.core.extras import ExtraModule
+from tailrace.state.snapshots.arrow import parquet
 
 duckdb: Any = ExtraModule("duckdb", "comparisons of versions", "lab")
 
@@ -17,12 +20,46 @@ def connected(**config: str) -> Any:
     return database
 
 
-def add_views(database: Any, schema: str, folder: Path) -> None:
-    """A schema with a view for each table in a folder: the tables are folders of Parquet files."""
-    database.execute(f"create schema {schema}")
-    for table in sorted(one for one in folder.glob("*") if one.is_dir()):
+def add_views(database: Any, folder: Path, schemas: Sequence[str]) -> None:
+    """Schemas with a view for each of their tables. Raises what ``tables_below`` raises."""
+    for schema in schemas:
+        database.execute(f"create schema {schema}")
+    for schema, table in tables_below(folder, schemas):
         name = table.name.replace('"', '""')
         database.execute(f'create view {schema}."{name}" as from read_parquet({quoted(table / "*")})')
+
+
+def tables_below(folder: Path, schemas: Sequence[str]) -> list[tuple[str, Path]]:
+    """The tables of schemas, which are folders: a table is a folder of Parquet files there.
+
+    Raises OptionError: the names of two tables, or of two columns of one, differ by case only, and SQL ignores case.
+    """
+    found = [
+        (schema, one) for schema in schemas for one in sorted((folder / schema).glob("*")) if one.is_dir()
+    ]
+    for each in schemas:
+        check_case("tables", (table.name for schema, table in found if schema == each))
+    for _, table in found:
+        _check_columns(table.name, parquet.read_schema(min(table.glob("*.parquet"))))
+    return found
+
+
+def _check_columns(table: str, columns: Iterable[Any]) -> None:
+    fields = [*columns]
+    check_case(f"columns of {table}", [one.name for one in fields])
+    for one in fields:
+        _check_columns(table, (one.type.field(at) for at in range(one.type.num_fields)))
+
+
+def check_case(what: str, names: Iterable[str]) -> None:
+    """Check that SQL tells these names apart. Raises OptionError."""
+    seen = dict[str, str]()
+    for name in sorted(names):
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise OptionError(
+                f"the {what} {other!r} and {name!r} differ by case only, which SQL ignores",
+                hint="Name one of the tables, with its schema, or export them (tailrace export).",
+            )
 
 
 def is_one_select(query: str) -> bool:

@@ -112,7 +112,10 @@ def read_metrics(file: Path) -> list[Metric]:
 
 
 def measure(metrics: Sequence[Metric], tables: Mapping[str, Path]) -> list[Measured]:
-    """Measure A and B in the tables of each. Raises UsageError: a metric has no value."""
+    """Measure A and B in the tables of each.
+
+    Raises UsageError: a metric has no value, or names of tables or columns differ by case only.
+    """
     databases = {name: _database(folder) for name, folder in tables.items()}
     return [
         measured(one, {name: _rows(one, name, each) for name, each in databases.items()}) for one in metrics
@@ -122,8 +125,7 @@ def measure(metrics: Sequence[Metric], tables: Mapping[str, Path]) -> list[Measu
 def _database(folder: Path) -> Any:
     """A database with a view for each table: ``outputs."topic"``, ``states.Actor``."""
     database = connected()
-    for schema in ("outputs", "states"):
-        add_views(database, schema, folder / schema)
+    add_views(database, folder, ("outputs", "states"))
     return database
 
 

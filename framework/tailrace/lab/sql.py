@@ -24,7 +24,7 @@ from tailrace.core.errors import OptionError
 from tailrace.core.extras import ExtraModule
 from tailrace.core.suggestions import did_you_mean
 from tailrace.lab import export
-from tailrace.lab.database import add_views, connected, duckdb, is_one_select
+from tailrace.lab.database import add_views, check_case, connected, duckdb, is_one_select, tables_below
 from tailrace.lab.export import Destination, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
 from tailrace.log.interface import OneCommitLog
@@ -84,7 +84,7 @@ def answered(
     there are topics, too. ``history``: topics are read from it, the log together with an archive. ``by_spark``: by a Spark session of
     this machine, with times in UTC. ``show tables`` gives the names that there are.
 
-    Raises OptionError: the query is wrong, or names what is not there. And what the exports raise; MissingExtraError and UnfitJavaError.
+    Raises OptionError: the query is wrong, or names what is not there, or names differ by case only. And what the exports raise; MissingExtraError and UnfitJavaError.
     """
     if _SHOW_TABLES.fullmatch(query):
         yield ["schema", "name"], iter(_tables(plan)), []
@@ -99,8 +99,7 @@ def answered(
 @contextmanager
 def _by_duckdb(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
     with connected() as database:
-        for schema in (STATES, TOPICS):
-            add_views(database, schema, folder / schema)
+        add_views(database, folder, (STATES, TOPICS))
         database.execute(f"set search_path = '{STATES},{TOPICS}'")
         try:
             yield _rows(database.execute(query))
@@ -135,12 +134,13 @@ def _by_spark(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
     config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
     with running(config=config) as session:
         spark: Any = session
-        for schema in (TOPICS, STATES):  # states last, as their names come first
+        schemas = (TOPICS, STATES)  # states last, as their names come first
+        for schema in schemas:
             spark.sql(f"create database {schema}")
-            for table in sorted(one for one in (folder / schema).glob("*") if one.is_dir()):
-                place = str(table).replace("'", "\\'")
-                spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
-                spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
+        for schema, table in tables_below(folder, schemas):
+            place = str(table).replace("'", "\\'")
+            spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
+            spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
         try:
             result = spark.sql(query)
             yield result.columns, map(_plain, result.toLocalIterator())
@@ -178,6 +178,8 @@ def _exported(
 ) -> list[str]:
     """Export the tables that are named, into a folder for each schema. Returns notes."""
     notes = list[str]()
+    plain = {name.lower() for schema, name in named if not schema}
+    check_case("tables", (name for _, name in named if name.lower() in plain))
     of_states, of_topics = (
         {name for schema, name in named if schema in ("", one)} for one in (STATES, TOPICS)
     )

@@ -97,7 +97,8 @@ def write_state(
     all_names = [one.name for one in tables]
     if twice := [one for one in all_names if all_names.count(one) > 1]:
         raise UsageError(
-            f"two tables would have the name {min(twice)!r}", hint="Export the actors one by one (--actor)."
+            f"two tables would have the name {min(twice)!r}",
+            hint="Rename one, or export the actors one by one (tailrace export --actor).",
         )
     for table in tables:
         writer = TableWriter(folder, table.name, table.columns, table.order)
