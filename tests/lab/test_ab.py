@@ -16,7 +16,6 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Failures, Request, Source
-from tailrace.lab import comparison as both
 from tailrace.lab import side
 from tailrace.lab.comparison import AbReport
 from tailrace.lab.tables import fields_of, write_page
@@ -195,16 +194,13 @@ select shop, max(cents) from outputs.totals group by shop
 
 
 def test_outputs_that_no_metric_names_are_no_tables(sold: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    found, file = list[list[Path]](), tmp_path / "metrics.sql"
+    def measured(_: Any, tables: Any) -> None:
+        raise LookupError([*(tables["A"] / "outputs").iterdir()])
 
-    def measured(_: Any, tables: Any) -> list[Any]:
-        found.extend([*(each / "outputs").iterdir()] for each in tables.values())
-        return []
-
-    file.write_text("-- name: one\nselect 0", encoding="utf-8")
-    monkeypatch.setattr(both, "measure", measured)
-    comparison(monkeypatch, sold, SELLING, SELLING, metrics=str(file), to=str(tmp_path / "out"))
-    assert found == [[], []]
+    (file := tmp_path / "metrics.sql").write_text("-- name: one\nselect 0", encoding="utf-8")
+    monkeypatch.setattr("tailrace.lab.comparison.measure", measured)
+    with pytest.raises(LookupError, match=r"^\[\]$"):
+        comparison(monkeypatch, sold, SELLING, SELLING, metrics=str(file), to=str(tmp_path / "out"))
 
 
 def test_metrics_and_limits_are_in_the_report_and_its_page(
