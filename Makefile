@@ -46,7 +46,7 @@ nightly: .venv/installed java kafka chromium promtool containers  ## what takes 
 	$(BIN)/python -m tests.mutants --number 120 --seed $(or $(SEED),$(shell date +%j))
 
 .PHONY: quick
-quick: .venv/installed  ## core, library, state, log, history, laws, command line: what computes and starts no processes, few seeds: a minute or so
+quick: .venv/installed  ## core, library, state, log, history, laws, command line: what computes and starts no processes, few seeds: a minute and a half
 	$(BIN)/python .ci/suite.py --quick --seeds 5
 
 .PHONY: lint lint-format lint-rules lint-imports

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m services.demo", description=__doc__)
     shows = parser.add_subparsers(dest="show", metavar="flights | examples")
     year = shows.add_parser(
-        "flights", help="three months of flights through two services; it takes a minute or two"
+        "flights", help="three months of flights through two services; it takes a minute"
     )
     year.add_argument("--since", type=date.fromisoformat, default=date(2013, 1, 1), help="the first day")
     year.add_argument(
