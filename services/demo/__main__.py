@@ -15,9 +15,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo of the flights, or the named examples. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m services.demo", description=__doc__)
     shows = parser.add_subparsers(dest="show", metavar="flights | examples")
-    year = shows.add_parser(
-        "flights", help="three months of flights through two services; it takes a minute"
-    )
+    year = shows.add_parser("flights", help="three months of flights through two services; it takes a minute")
     year.add_argument("--since", type=date.fromisoformat, default=date(2013, 1, 1), help="the first day")
     year.add_argument(
         "--until", type=date.fromisoformat, default=date(2013, 4, 1), help="the day after the last"
