@@ -139,6 +139,46 @@ def test_an_event_is_late_for_a_window_at_the_instant_at_which_it_is_freed(kind:
 # --- many panes ---
 
 
+@pytest.mark.one_seed_in(10)
+def test_long_sliding_windows_are_made_of_blocks_and_come_out_the_same(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        lateness = random.choice([0, 0, 40, 700])
+        options: dict[str, Any] = {"lateness": lateness} if lateness else {}
+        every, offset = random.choice([(10, 0), (10, 3), (20, 7), (30, 0)])
+        size, spread = every * random.choice([11, 40, 90, 150]), random.choice([300, 1_500])
+        app, readings, given = rooms(out_of_order=spread // random.choice([1, 8]))
+        app.window(
+            "w",
+            readings,
+            windows.sliding(size, every=every, offset=offset),
+            agg.total(value),
+            into=given,
+            **options,
+        )
+        now, events = 8_000_000_000, list[Reading]()
+        for _ in range(200):
+            now += random.choice([0, 3, 10, 10, 25]) if random.random() < 0.97 else 2 * size
+            events.append(
+                Reading(
+                    "a", now - random.choice([0, 0, random.randrange(spread)]), float(random.randrange(9))
+                )
+            )
+        with Harness(app, checked=seed % 2 == 0) as h:
+            for at in range(0, len(events), 16):
+                h.send(readings, *events[at : at + 16])
+                if random.random() < 0.2:
+                    h.crash()
+            h.end_of_input()
+            disorder = readings.settings.out_of_order_ms
+            all_ = oracle.arrivals([("a", one.at, one) for one in events], disorder)["a"]
+            found = oracle.spans(all_, oracle.sliding(size, every, offset), _total, lateness)
+            results = [(one.start, one.end, one.value, one.kind) for one in h.emitted(given)]
+            assert sorted(results) == sorted(found.results)
+            assert h.dropped == len(found.dropped)
+            assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
+
+
 def _total(pairs: list[tuple[int, Any]]) -> float:
     return math.fsum(one.value for _, one in pairs)
 

@@ -83,7 +83,7 @@ class Windows(Component, Generic[E, V]):
 
     def parts(self) -> Mapping[str, tuple[Any, Any]]:
         """The panes, of which the map holds the earlier ones."""
-        return pane_fields(self._types[0])
+        return pane_fields(self._types[0], self._rules.windows)
 
     def check(self, owner: str) -> None:
         """Make what keeps the windows, now that their names are known."""
@@ -104,7 +104,12 @@ class Windows(Component, Generic[E, V]):
             finally:
                 _revising.discard(id(actor))
 
-        names = {"field": f"{attr}__panes", "spilled": f"{attr}__spilled", "timer": LAST + attr}
+        names = {
+            "field": f"{attr}__panes",
+            "spilled": f"{attr}__spilled",
+            "blocks": f"{attr}__blocks",
+            "timer": LAST + attr,
+        }
         self._kept = machine(msgspec.structs.replace(self._rules, late=_count_late, gives=give, **names))
 
     def handlers(self) -> Mapping[str, Callable[..., None]]:

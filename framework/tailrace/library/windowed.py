@@ -29,7 +29,7 @@ from tailrace.library.operators import (
     timer,
     unchanging,
 )
-from tailrace.library.panes import EMPTY, Machine, Rules, machine
+from tailrace.library.panes import EMPTY, Machine, Rules, block_ms_of, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
 K = TypeVar("K")
@@ -103,7 +103,7 @@ def add_window(
 
     kept = machine(msgspec.structs.replace(rules, late=too_late, gives=give))
     body: dict[str, Any] = {"__annotations__": {}, "add": handler(kept.taker(), process(edge))}
-    for part, (annotation, default) in pane_fields(holds).items():
+    for part, (annotation, default) in pane_fields(holds, windows).items():
         body["__annotations__"][part] = annotation
         if default is not None:
             body[part] = default
@@ -207,10 +207,11 @@ def windowed_type(key_type: Any, value_type: Any) -> Any:
     return Windowed[key_type, value_type]
 
 
-def pane_fields(holds: Any) -> Mapping[str, tuple[Any, Any]]:
+def pane_fields(holds: Any, windows: AnyWindows) -> Mapping[str, tuple[Any, Any]]:
     """The fields of an actor that keep panes, with their defaults."""
     pane: Any = tuple[int, int, holds, int]
-    return {"panes": (tuple[pane, ...], ()), "spilled": (MapState[int, pane], None)}
+    blocks = {"blocks": (MapState[int, holds], None)} if block_ms_of(windows) else {}
+    return {"panes": (tuple[pane, ...], ()), "spilled": (MapState[int, pane], None), **blocks}
 
 
 def timers(kept: Machine) -> dict[str, Any]:
