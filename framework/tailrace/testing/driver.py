@@ -7,6 +7,7 @@ possible without a commit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,12 +28,13 @@ from tailrace.testing.emitted import Emitted, Out
 from tailrace.testing.inputs import Inputs
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.service import Service, ServiceOptions, StateKind
+from tailrace.testing.view import View
 
 E = TypeVar("E")
 K = TypeVar("K")
 
 
-class Driver:
+class Driver(ABC):
     """Drives services over one log; a context manager. It has no services before ``_drive``."""
 
     log: MemoryLog
@@ -301,9 +303,24 @@ class Driver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if error is None:
+                self.check()
+        finally:
+            self.close()
+
+    def check(self) -> None:
+        """Raise AssertionError if an app has dead letters that the test has not read. The end of the ``with`` block calls it."""
+        for one in self._read_by_test:
+            if not self._closed:
+                one.check_dead_letters()
 
     # --- how
+
+    @property
+    @abstractmethod
+    def _read_by_test(self) -> Sequence[View]:
+        """The results of each service."""
 
     @property
     def _kind(self) -> str:

@@ -14,7 +14,7 @@ read the results where a consumer, or a restart, would find them. Time stands st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -147,8 +147,12 @@ class Harness(Driver, View):
         self.recover()
         log, service = self._begun(self.plan, start)
         self._service.close()
-        self.log, self._service = log, service
+        self.log, self._service, self._letters_read = log, service, 0
         self._drive([service], [[service]])
+
+    @property
+    def _read_by_test(self) -> Sequence[View]:
+        return [self]
 
     def _begun(self, plan: Plan, start: HarnessSnapshot | None) -> tuple[MemoryLog, Service]:
         """A log, and a service on it that is up."""

@@ -125,12 +125,13 @@ def _with_reload(request: pytest.FixtureRequest, options: dict[str, Any]) -> dic
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Replay what a test has committed, and explore what it has sent: a difference fails the test itself."""
+    """Replay what a test has committed, and explore what it has sent: a difference, or a dead letter that it has not read, fails it."""
     result = yield
     made = item.stash.get(_MADE, _NONE)
     for one, wanted in made:
         if wanted and not one.closed:
             one.replay()
+        one.check()
     if (explored := item.get_closest_marker("explore")) is not None:
         if not made:
             from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above

@@ -187,6 +187,10 @@ class System(Driver):
     # --- how
 
     @property
+    def _read_by_test(self) -> Sequence[AppView]:
+        return self._views
+
+    @property
     def _running(self) -> Sequence[Service]:
         return [one for one in self._services if one not in self._down]
 

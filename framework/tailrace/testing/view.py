@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Table, Topic
@@ -35,6 +36,7 @@ class View(ABC):
         self.log = log
         """The log, for operations that are not offered here."""
         self._service = service
+        self._letters_read = 0
 
     @abstractmethod
     def recover(self) -> None:
@@ -148,8 +150,22 @@ class View(ABC):
         }
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Committed dead letters, by partition: records and timers that could not be handled, and why."""
-        return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
+        """Committed dead letters, by partition: records and timers that could not be handled, and why.
+
+        A test that produces dead letters reads them: those that it has not read fail it when its ``with`` block ends.
+        """
+        found = [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
+        self._letters_read = len(found)
+        return found
+
+    def check_dead_letters(self) -> None:
+        """Raise AssertionError if there are dead letters that ``dead_letters`` has not returned to the test."""
+        read = self._letters_read
+        if len(found := self.dead_letters()) > read:
+            raise AssertionError(
+                f"{self.plan.app} has {counted(len(found) - read, 'dead letter')} that the test has not read. The last one: "
+                f"{found[-1].error} (topic {found[-1].topic!r}, key {found[-1].key!r}). If this is expected, call dead_letters()."
+            )
 
     def replay(self) -> ReplayReport:
         """Replay everything that was committed from the beginning, and compare state, outputs and positions
