@@ -102,6 +102,7 @@ def test_what_a_failed_event_has_read_changes_nothing() -> None:
         assert state is not None
         assert state.sum == sum(one.limit for one in rules(2))
         assert not h.replay().differences.count
+        assert len(h.dead_letters()) == 1
 
 
 class Range(NamedTuple):

@@ -249,6 +249,7 @@ def test_a_mistake_that_is_new_in_a_replay_is_a_divergence(monkeypatch: pytest.M
             h.send(orders, Order("b", "attribute in a helper"))
         with pytest.raises(ReplayDivergedError, match="namse"):
             h.replay()
+        assert len(h.dead_letters()) == 1
 
 
 # --- what is said of a failure

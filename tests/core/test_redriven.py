@@ -73,6 +73,7 @@ def state_of(harness: Harness, customer: str, actor: str = "Customer") -> Any:
 def redrive_all(harness: Harness) -> int:
     sent = close_letters(harness.log, harness.plan.app, "redriven", lambda _: True, now_ms=0).done
     harness.advance_clock(harness.now)  # what has been appended is taken
+    assert len(harness.dead_letters()) >= len(sent)
     return len(sent)
 
 

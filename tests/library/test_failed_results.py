@@ -110,6 +110,7 @@ def test_a_window_whose_result_is_refused_is_lost_alone(how: str, kind: str, see
             assert len(found) == len(expected)
             assert h.keys(any_(*app.actors.values())) == []
             assert not h.replay().differences.count
+            h.dead_letters()  # of the refused results, if there are some
 
 
 def test_an_early_result_by_the_clock_that_is_refused_is_not_the_last() -> None:
@@ -129,6 +130,7 @@ def test_an_early_result_by_the_clock_that_is_refused_is_not_the_last() -> None:
             h.advance_clock_by("2s")
         assert h.emitted(given) == [Given("a", 0, 2), Given("a", 0, 3)]
         assert not h.replay().differences.count
+        assert h.dead_letters()
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -161,3 +163,4 @@ def test_an_event_without_a_match_whose_result_is_refused_is_lost_alone(checked:
         ]
         assert h.keys(any_(app.actors["j"])) == []
         assert not h.replay().differences.count
+        assert h.dead_letters()

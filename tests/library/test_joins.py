@@ -68,6 +68,7 @@ def test_a_timer_that_has_failed_leaves_nothing_that_a_later_event_meets(name: s
         assert found == ([""] if name == "gather" else ["A2 B3"])
         actor: Any = app.actors["j"]
         assert h.keys(actor) == []
+        assert len(h.dead_letters()) == (name != "inner")
 
 
 def test_one_event_may_have_thousands_of_partners_beyond_what_is_kept_in_a_field() -> None:

@@ -38,6 +38,7 @@ from tailrace.history.status.last_failure import note_failure
 from tailrace.log.interface import Reader, StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.tasks import AppTasks, Tasks
+from tailrace.processes.network_guard import watch_network
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime import tracing
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
@@ -108,6 +109,7 @@ class Host:
             TailraceError: It could not start, or could not continue.
         """
         _tune_collector()
+        watch_network()
         with self.watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
             self.watch.begin(self.worker.at_work)
             self._live()

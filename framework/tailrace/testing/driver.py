@@ -22,6 +22,7 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.history.replay.replaying import seldom_collected
+from tailrace.processes.network_guard import network_refused
 from tailrace.runtime.progress import last_phase
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted, Out
@@ -391,7 +392,7 @@ class Driver(ABC):
     def _driving(self) -> Generator[None]:
         """Drives the services: they are up before, and down if anything fails."""
         self.recover()
-        with self._killing(), seldom_collected():
+        with self._killing(), network_refused(), seldom_collected():
             yield
 
     @contextmanager

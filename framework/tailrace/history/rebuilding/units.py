@@ -25,6 +25,7 @@ from tailrace.history.rebuilding.tape_unit import run_sends, run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.processes.app_loading import find_app
+from tailrace.processes.network_guard import watch_network
 
 _SHOWN = 5
 
@@ -40,6 +41,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
     done = work.result(unit.name)
     if done is not None:
         return done
+    watch_network()
     attempt = uuid4().hex[:12]
     try:
         plan = find_app(unit.job.request.app).plan()

@@ -35,6 +35,7 @@ from tailrace.history.reading.same_topics import check_history, check_same_topic
 from tailrace.history.replay.partition_replay import PartitionReplay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.log.interface import OneCommitLog
+from tailrace.processes.network_guard import network_refused
 from tailrace.state import MemoryStore
 
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
@@ -73,7 +74,7 @@ def replay(
     if options.limits.any:
         _check_limits(history, options.limits, numbers)
     begun_s = time.perf_counter()
-    with seldom_collected():
+    with network_refused(), seldom_collected():
         comparisons = _output_comparisons(history, numbers, options)
         for number in numbers:
             committed = _committed(history, log, number, options)
