@@ -25,7 +25,8 @@ from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
 from tailrace.library.operators import timer, unchanging
-from tailrace.library.panes import EMPTY, Machine, Rules, machine
+from tailrace.library.panes import EMPTY, Machine, Rules
+from tailrace.library.sliding import machine
 from tailrace.library.windowed import (
     FieldOptions,
     Windowed,

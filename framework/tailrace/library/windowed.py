@@ -29,7 +29,8 @@ from tailrace.library.operators import (
     timer,
     unchanging,
 )
-from tailrace.library.panes import EMPTY, Machine, Rules, block_ms_of, machine
+from tailrace.library.panes import EMPTY, Machine, Rules
+from tailrace.library.sliding import block_ms_of, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
 K = TypeVar("K")
