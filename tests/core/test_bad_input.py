@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -314,3 +315,138 @@ def test_a_cut_of_another_app_is_refused() -> None:
     cut = Task(shapes_app()[0].plan(), 0, MemoryStore()).commit_batch().cut
     with pytest.raises(CorruptStateError, match="shapes"):
         Task(tr.App("other", partitions=2).plan(), 0, MemoryStore(), cut)
+
+
+# --- values of the right type that nothing can hold
+
+
+class Tree(msgspec.Struct):
+    n: int = 0
+    inner: Tree | None = None
+
+
+class Odd(msgspec.Struct, frozen=True):
+    key: str
+    do: str
+    n: int = 0
+    when: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    tree: Tree | None = None
+
+
+class Told(msgspec.Struct, frozen=True):
+    n: int
+
+
+def odd_app() -> tuple[tr.App, Any, Any]:
+    app = tr.App("odd", partitions=1, on_error="dead-letter")
+    odds: Any = app.topic("odds", Odd, key="key", event_time=tr.RECORD_TIME)
+    packed: Any = app.topic("packed", Told, key="n", format="msgpack")
+
+    @app.actor
+    class Keep(tr.Actor):
+        good: int = 0
+        n: int = 0
+        share: float = 0.0
+        when: datetime | None = None
+        many: list[int] = tr.field(default_factory=list)
+        tree: Tree | None = None
+        credit: Annotated[int, msgspec.Meta(ge=0)] = 0
+        by_number: tr.MapState[int, int]
+        by_time: tr.MapState[datetime, int]
+        items: tr.ListState[int]
+        lists: tr.MapState[str, list[int]]
+
+        @tr.process(odds)
+        def take(self, event: Odd, ctx: tr.Context[str]) -> None:
+            n = event.n
+            match event.do:
+                case "field":
+                    self.n = n
+                case "sum":
+                    self.n += n
+                case "share":
+                    self.share = n
+                case "list":
+                    self.many.append(n)
+                case "tree":
+                    self.tree = event.tree
+                case "credit":
+                    self.credit = n
+                case "time":
+                    self.when = event.when
+                case "map key":
+                    self.by_number[n] = 1
+                case "looked up":
+                    self.by_number.get(n)
+                case "map time":
+                    self.by_time[event.when] = 1
+                case "map value":
+                    self.by_number[1] = n
+                case "map list":
+                    self.lists["a"] = [n]
+                case "item":
+                    self.items.append(n)
+                case "timer":
+                    ctx.set_timer(n)
+                case "timer of time":
+                    ctx.set_timer(event.when)
+                case "payload":
+                    ctx.set_timer(ctx.event_time + 1, "paid", payload=Told(n))
+                case "message":
+                    ctx.send(Keep, "k", Told(n))
+                case "key of a message":
+                    ctx.send(Keep, event.key, Told(1))
+                case "emit":
+                    ctx.emit(packed, Told(n))
+                case "emit at":
+                    ctx.emit(packed, Told(1), at=n)
+                case _:
+                    self.good += 1
+
+        @tr.on_timer
+        def due(self, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_timer("paid", payload=Told)
+        def paid(self, told: Told, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_message
+        def told(self, told: Told, ctx: tr.Context[str]) -> None: ...
+
+    return app, odds, Keep
+
+
+BEYOND = [
+    *(
+        (do, f'"n":{n}')
+        for do in (
+            *("field", "sum", "list", "map key", "looked up", "map value", "map list", "item"),
+            *("timer", "payload", "message", "emit", "emit at", "share"),
+        )
+        for n in (2**64, -(2**63) - 1, 10**400)
+    ),
+    ("map key", f'"n":{2**63}'),
+    ("share", f'"n":{2**53 + 1}'),
+    ("credit", '"n":-1'),
+    ("timer", f'"n":{2**61}'),
+    ("timer", '"n":1767225600'),
+    ("timer of time", '"when":"2026-01-01T00:00:00"'),
+    ("map time", '"when":"2026-01-01T00:00:00"'),
+    ("time", '"when":"0001-01-01T00:00:00+05:00"'),
+    ("time", '"when":"9999-12-31T23:59:59-05:00"'),
+    ("tree", f'"tree":{{"inner":{{"n":{2**64}}}}}'),
+]
+
+
+@pytest.mark.parametrize(("do", "field"), BEYOND)
+def test_a_value_that_nothing_can_hold_is_the_events_fault(do: str, field: str) -> None:
+    app, odds, keep = odd_app()
+    at_ms = 1_767_225_600_000
+    with Harness(app) as h:
+        h.send(odds, Odd("k", "good"), timestamp_ms=at_ms)
+        h.log.append("odds", b"k", f'{{"key":"k","do":"{do}",{field}}}'.encode(), at_ms)
+        h.send(odds, Odd("k", "good"), timestamp_ms=at_ms)
+        (letter,) = h.dead_letters()
+        assert letter.reason == "handler-failed"
+        assert kept(h, keep, "k").good == 2
+        h.end_of_input()
+        h.replay()

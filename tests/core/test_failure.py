@@ -57,12 +57,11 @@ MISTAKES = (
     "emit of another type",
     "emit of what cannot be encoded",
     "wrong value of a field",
-    "instant without a time zone",
     "end of the program",
 )
 """What is wrong in these handlers is their code."""
 
-THE_EVENTS = ("text that is no number", "missing entry")
+THE_EVENTS = ("text that is no number", "missing entry", "instant without a time zone")
 """What is wrong here may be the event."""
 
 

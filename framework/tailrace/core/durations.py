@@ -17,7 +17,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.errors import DefinitionError, UnfitValueError, UsageError
 
 INSTANT_LIMIT_MS: Final = 1 << 61
 """An instant is less than this many milliseconds from 1970, on either side."""
@@ -96,19 +96,19 @@ def spelled(milliseconds: int) -> str:
 def to_ms(instant: datetime | int) -> int:
     """An instant as milliseconds since the epoch, rounded down. An int must already be that.
 
-    Raises UsageError for a naive datetime, whose instant depends on where the program runs, and for an int of
+    Raises UnfitValueError for a naive datetime, whose instant depends on where the program runs, and for an int of
     2**61 or more, on either side of 1970.
     """
     if type(instant) is int:
         if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
-            raise UsageError(
+            raise UnfitValueError(
                 f"the instant {instant} ms is out of range: instants are less than 2**61 ms from 1970",
                 hint="Give milliseconds since 1970 in UTC, and check for another unit.",
             )
         return instant
     if isinstance(instant, datetime):
         if instant.utcoffset() is None:
-            raise UsageError(
+            raise UnfitValueError(
                 f"the datetime {instant!r} has no time zone",
                 hint="Give it a time zone, for example datetime(..., tzinfo=UTC) or datetime.now(UTC).",
             )
@@ -139,11 +139,11 @@ def is_instant(time_ms: int) -> bool:
 
 
 def to_datetime(instant_ms: int) -> datetime:
-    """The instant as an aware datetime in UTC. Raises UsageError outside the years 1 to 9999."""
+    """The instant as an aware datetime in UTC. Raises UnfitValueError outside the years 1 to 9999."""
     try:
         return _EPOCH + timedelta(milliseconds=instant_ms)
     except OverflowError:
-        raise UsageError(
+        raise UnfitValueError(
             f"{instant_ms} ms is not a date between the years 1 and 9999",
             hint="Instants are milliseconds since 1970; check for another unit.",
         ) from None

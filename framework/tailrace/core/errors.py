@@ -123,6 +123,10 @@ class DurableValueError(UsageError):
     """A handler set a field to a value of another type than declared, or left one without a value."""
 
 
+class UnfitValueError(UsageError):
+    """A value has the right type and cannot be stored, or be a time: an int beyond 64 bits, a time without a zone. Look at the event."""
+
+
 class StateLeakError(UsageError):
     """An object that belongs to one key or one step was used in another."""
 

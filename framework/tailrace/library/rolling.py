@@ -35,7 +35,7 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import value_reader
 from tailrace.core.durations import declared_duration, spelled
-from tailrace.core.errors import DefinitionError, DurableValueError
+from tailrace.core.errors import DefinitionError, DurableValueError, UnfitValueError
 from tailrace.core.handling.collections import MapState
 from tailrace.core.values.key_paths import key_type_of
 from tailrace.core.values.map_keys import map_key_codec_for
@@ -322,8 +322,8 @@ def typed_value(where: str, edge: Edge[Any, Any], by: Any, by_type: Any) -> tupl
         value = get(event)
         try:
             check(value)
-        except DurableValueError:
-            raise DurableValueError(
+        except (DurableValueError, UnfitValueError) as error:
+            raise type(error)(
                 f"{where} takes values of type {spell(declared)} by {_spelled(by)}, and an event has {value!r:.80}",
                 hint="Look at what its producer sends, or declare the type that it has.",
             ) from None

@@ -24,7 +24,7 @@ from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
 from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import to_ms
-from tailrace.core.errors import EmittedTypeError, UsageError
+from tailrace.core.errors import EmittedTypeError, UnfitValueError, UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.records import OWN_KEY, Headers
 from tailrace.core.values.event_values import change_of
@@ -269,7 +269,7 @@ class Context(ContextTimers, Generic[K]):
             return at_ms
         settings = to.settings
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
-            raise UsageError(
+            raise UnfitValueError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of "
                 f"{settings.time_min_ms} to {settings.time_max_ms} ms",
                 hint="Give milliseconds since 1970 or an aware datetime, or declare the topic with another "

@@ -15,7 +15,7 @@ from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_ms
 from tailrace.core.errors import DurableValueError, TimerLoopError, UsageError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.core.values.types import CODEC_ERRORS
+from tailrace.core.values.types import CODEC_ERRORS, refusal
 
 
 class KeyTimer(NamedTuple):
@@ -160,7 +160,7 @@ class ContextTimers:
                 hint = (
                     "Before the first event there is no ctx.watermark: compute the time from ctx.event_time."
                 )
-            raise UsageError(
+            raise type(error)(
                 f"{self._place()} uses a timer with a wrong time: {error.what}", hint=hint
             ) from None
         if type(time) is int:
@@ -187,16 +187,17 @@ class ContextTimers:
         if codec is None and payload is None:
             return None
         cause: Exception | None = None
+        kind: type[UsageError] = DurableValueError
         wrong = "its handler takes none" if codec is None else "there is none"
         if codec is not None and payload is not None:
             try:
                 encoded = codec[0](payload)
                 codec[1](encoded)
             except (*CODEC_ERRORS, AttributeError) as error:
-                cause, wrong = error, str(error)
+                cause, wrong, kind = error, str(error), refusal(error)
             else:
                 return encoded
-        raise DurableValueError(
+        raise kind(
             f"{self._place()} sets the timer {name!r} with the payload {payload!r}, which does not fit: {wrong}",
             hint="Give it a value of the type that payload= of the timer's handler names.",
         ) from cause

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
-from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
+from tailrace.core.errors import BadRecordError, DefinitionError, UnfitValueError, UsageError
 from tailrace.core.values.key_paths import types_at
 from tailrace.core.values.types import spell
 
@@ -56,11 +56,11 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
 def refuse_seconds(time_ms: int, here_ms: int, does: str) -> None:
     """Refuse a time that a handler gives and that must be in seconds: it is in 1970, the handler's in this century.
 
-    ``does`` begins the message of the UsageError.
+    ``does`` begins the message of the UnfitValueError.
     """
     if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
         meant = to_datetime(time_ms * 1_000).isoformat()
-        raise UsageError(
+        raise UnfitValueError(
             f"{does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds since 1970 ({meant}): the "
             f"handler's time is {to_datetime(here_ms).isoformat()}",
             hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",

@@ -5,6 +5,7 @@ would fail event after event, so it stops the task. The exception tells the caus
 
     UsageError, DefinitionError             a mistake: Tailrace reports that its API was misused
     NameError, AttributeError, TypeError    a mistake, wherever they were raised
+    UnfitValueError                         the event: a value of the right type, such as an int beyond 64 bits
     any other                               the event
 
 With ``"dead-letter-all"`` mistakes go to the dead letters, too.
@@ -33,6 +34,7 @@ from tailrace.core.errors import (
     StateFolderError,
     StateLeakError,
     TailraceError,
+    UnfitValueError,
     UsageError,
     WrongPartitionError,
 )
@@ -56,8 +58,7 @@ _NOT_ITS_FAULT = (
 )
 FAILURES = (Exception, SystemExit)
 """What a handler raises, not who stops the process: ``sys.exit()`` in a handler must not pass for the end of a run."""
-MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError, SystemExit)
-"""Exceptions for which the code is at fault, not the event. See the head of this file."""
+_MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError, SystemExit)
 
 _HINT = (
     "All of its changes are undone. Fix it and start again, or send such events to the dead letters with "
@@ -77,9 +78,14 @@ def is_handlers_fault(error: BaseException) -> bool:
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
+def is_mistake(error: BaseException) -> bool:
+    """Whether the code is at fault, not the event. See the head of this file."""
+    return isinstance(error, _MISTAKES) and not isinstance(error, UnfitValueError)
+
+
 def must_stop(policy: OnError, error: BaseException) -> bool:
     """Whether a failure stops its task under ``policy``. See the head of this file."""
-    return policy == "stop" or (policy == "dead-letter" and isinstance(error, MISTAKES))
+    return policy == "stop" or (policy == "dead-letter" and is_mistake(error))
 
 
 def _is_within(frame: FrameType, package: str) -> bool:
@@ -116,7 +122,7 @@ def handler_error(
         offset=None if number < 0 else at,
         key=key,
         timer=None if timer is None else _timer_text(*timer[1:]),
-        hint=_MISTAKE_HINT[policy] if isinstance(error, MISTAKES) else _HINT,
+        hint=_MISTAKE_HINT[policy] if is_mistake(error) else _HINT,
     )
 
 

@@ -35,9 +35,9 @@ import msgspec
 from sortedcontainers import SortedSet
 
 from tailrace.core import rows
-from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
+from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.values.map_keys import MapKeyCodec
-from tailrace.core.values.types import CODEC_ERRORS
+from tailrace.core.values.types import CODEC_ERRORS, refusal
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -238,8 +238,8 @@ class Entries:
                             if plan.check_item is not None and len(live[name]) > _SHORT:
                                 self._keep(name, live.pop(name), encoded)
                 except CODEC_ERRORS as error:
-                    raise DurableValueError(
-                        f"a value is not of its declared type: {error}",
+                    raise refusal(error)(
+                        f"a value cannot be stored as its declared type: {error}",
                         owner=self._parts.table.plan.cls.__name__,
                         field=plan.attr,
                         hint="Convert it before you store it, or declare the type that the entries have.",
@@ -269,7 +269,7 @@ class Entries:
             try:
                 added = [*map(self.plan.check_item, value[size:])]
                 items = self.plan.encode(added)[_header_size(len(added)) :]
-            except (*CODEC_ERRORS, DurableValueError):
+            except (*CODEC_ERRORS, UsageError):
                 return None  # so that the error does not depend on what is in memory
             data = b"".join((_header(len(value)), data[_header_size(size) :], items))
             before += added

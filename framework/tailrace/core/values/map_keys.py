@@ -27,7 +27,13 @@ from enum import Enum, Flag
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from uuid import UUID
 
-from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError, UsageError
+from tailrace.core.errors import (
+    CorruptStateError,
+    DefinitionError,
+    DurableValueError,
+    UnfitValueError,
+    UsageError,
+)
 from tailrace.core.values.key_paths import members_of, unwrapped
 from tailrace.core.values.types import spell
 
@@ -148,7 +154,7 @@ _SCALARS: Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any], int
 
 
 def _refuse(key: object, declared: Any, why: object = "") -> NoReturn:
-    raise DurableValueError(
+    raise (UnfitValueError if why else DurableValueError)(
         f"the map key {key!r} is not of type {spell(declared)}: {why or spell(type(key))}",
         hint=f"Convert it to {spell(declared)}, or declare the map with the keys it has.",
     )

@@ -17,7 +17,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
-from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError
+from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnfitValueError
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 from tailrace.core.values.misread import INSTEAD, misread
@@ -301,15 +301,23 @@ class _Settler:
                 value = value.astimezone(UTC)
             settled = self._codec.settle(value)[1]
         except CODEC_ERRORS as error:
-            raise self._refused(owner, value, str(error)) from error
+            raise self._refused(owner, value, str(error), refusal(error)) from error
         if _is_another(settled, value):
-            raise self._refused(owner, value, f"a restart would read {settled!r}")
+            kind = UnfitValueError if type(value) is int else None  # beyond 2**53, as a float
+            raise self._refused(owner, value, f"a restart would read {settled!r}", kind)
         return settled
 
-    def _refused(self, owner: str, value: object, why: str) -> DurableValueError:
+    def _refused(
+        self,
+        owner: str,
+        value: object,
+        why: str,
+        error: type[DurableValueError | UnfitValueError] | None = None,
+    ) -> DurableValueError | UnfitValueError:
         kind, declared = spell(type(value)), spell(self._declared)
-        return DurableValueError(
-            f"the value {shortened(value)} of type {kind} is not of the declared type {declared}: {why}",
+        what = "does not fit" if error is UnfitValueError else "is not of"
+        return (error or DurableValueError)(
+            f"the value {shortened(value)} of type {kind} {what} the declared type {declared}: {why}",
             owner=owner or None,
             field=self._field or None,
             hint="Convert it before you store it, or declare the field with the type that it holds.",
@@ -329,13 +337,24 @@ def _is_another(settled: object, value: object) -> bool:
     return not isinstance(value, datetime) and settled != value
 
 
+def refusal(error: Exception) -> type[DurableValueError | UnfitValueError]:
+    """The class of the error for a value that the codec refused with ``error``, one of CODEC_ERRORS: UnfitValueError if its type is right."""
+    unfit = isinstance(error, (OverflowError, RecursionError, UnicodeEncodeError))
+    text = str(error)  # of ``Meta(ge=0)``: Expected `int` >= 0
+    return (
+        UnfitValueError
+        if unfit or (text.startswith("Expected") and ", got" not in text)
+        else DurableValueError
+    )
+
+
 def shortened(value: object) -> str:
     """A value for a message, shortened."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def explain(error: Exception, owner: type, value: object = None) -> DurableValueError:
+def explain(error: Exception, owner: type, value: object = None) -> DurableValueError | UnfitValueError:
     """The error for a user whose instance of ``owner`` could not be encoded, or not be decoded again.
 
     ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field. ``value`` is the instance, if
@@ -354,8 +373,8 @@ def explain(error: Exception, owner: type, value: object = None) -> DurableValue
             except CODEC_ERRORS:
                 field = name
                 break
-    return DurableValueError(
-        f"a value is not of its declared type: {error}",
+    return refusal(error)(
+        f"a value cannot be stored as its declared type: {error}",
         owner=spell(owner),
         field=field,
         hint="Convert it before you store it, or declare the type that the field holds.",

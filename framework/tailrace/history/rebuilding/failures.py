@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tailrace.core.declare.topic import OnError
-from tailrace.core.engine.failure import MISTAKES, must_stop
+from tailrace.core.engine.failure import is_mistake, must_stop
 from tailrace.core.engine.units import Failure
 from tailrace.core.errors import (
     BadRecordError,
@@ -67,7 +67,7 @@ class Failed:
         if policy == "dead-letter" and declared == "dead-letter-all":
             policy = declared
         if must_stop(policy, cause):
-            failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else STOP_HINT
+            failure.hint = _MISTAKE_HINT if is_mistake(cause) else STOP_HINT
             raise failure from cause
         self.note(failure)
 
