@@ -23,7 +23,7 @@ from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.state.snapshots import Snapshots
-from tests.power.files import log_options, reboot
+from tests.power.files import log_options
 from tests.power.recorded import INPUT, LOG, SNAPSHOTS, STATE, events, outputs, service_options
 from tests.soak import oracle
 from tests.soak.apps import Closed, Passed, Step, Told, first
@@ -38,7 +38,6 @@ def check(root: Path, policy: str, promised: Sequence[str], durable: Sequence[st
 
     ``promised``: the marks before the cut, from ``recorded``; ``durable``: those of them that no power cut may break.
     """
-    reboot(root / LOG)
     _check_log(root, _ends(promised), _ends(durable), policy)
     _check_snapshots(root, [json.loads(one)["snapshot"] for one in promised if "snapshot" in one])
     _run_to_end(service_options(root, policy, until_end=True))

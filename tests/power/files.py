@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.options import LogOptions
 
 POLICIES = ("interval", "commit")
@@ -19,10 +17,3 @@ def log_options(policy: Any) -> LogOptions:
     """Options of a process that uses the log."""
     chosen: Any = policy or DURABLE
     return LogOptions(fsync=chosen, fsync_interval_s=0.05)
-
-
-def reboot(log: Path) -> None:
-    """Let the log believe that the machine was booted since it was written, as it is after a power cut."""
-    note = AppendLock(log).last_note()
-    if note != Note():
-        (log / LOCK).write_bytes(note._replace(boot=b"another boot".ljust(36, b".")).packed())

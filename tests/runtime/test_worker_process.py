@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.embedded.holders import lockers
-from tailrace.log.embedded.lock import LOCK
+from tailrace.log.embedded.database import SHARED_MEMORY
+from tailrace.log.embedded.holders import appenders
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
 from tests.runtime.tallies import check_all, check_counts, poison, ticks
@@ -90,13 +90,13 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
 
 
 def stop(house: House, service: Running) -> None:
-    """Stop a service while it does not hold the log's append lock."""
+    """Stop a service while it does not append."""
     pid = service.process.pid
 
     def stopped() -> bool:
         service.signal(signal.SIGSTOP)
         wait_until(lambda: is_stopped(pid), "it is stopped")
-        if not lockers(house.folder / "log" / LOCK):
+        if not appenders(house.folder / "log" / SHARED_MEMORY):
             return True
         service.signal(signal.SIGCONT)
         return False

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.holders import lockers
-from tailrace.log.embedded.lock import LOCK
+from tailrace.log.embedded.database import SHARED_MEMORY
+from tailrace.log.embedded.holders import appenders
 from tailrace.runtime.preparing import prepare_log
 from tests.runtime.processes import PATIENCE_S, UNLIMITED, Process, limit_files, wait_until
 from tests.soak import checks, feed
@@ -283,10 +283,10 @@ class Soak(SoakRound):
         service.keep()
 
     def _stop(self, process: Process, members: list[int]) -> None:
-        """Stop processes at a moment at which they do not hold the append lock: else nobody could append until they wake."""
+        """Stop processes at a moment at which they do not append: else nobody could append until they wake."""
         while True:
             process.signal(signal.SIGSTOP, *members)
-            if not any(one.pid in members for one in lockers(self.log / LOCK)):
+            if not any(one.pid in members for one in appenders(self.log / SHARED_MEMORY)):
                 return
             process.signal(signal.SIGCONT, *members)
 

@@ -214,7 +214,7 @@ def dump(
 def copy(*, target: Path, as_json: bool, folder: Path) -> None:
     """Check the log, and copy it, as of one moment, to the folder TARGET, which must be empty or not exist.
 
-    The log's file, each checksum, offsets, commits and watermarks are checked first: a damaged log is not copied.
+    SQLite checks the log's file first, and each block of records is read: a damaged log is not copied.
     Services may keep running. Do not copy a log in use with cp or rsync: while a process commits, they copy
     files of different moments.
     """

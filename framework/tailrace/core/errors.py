@@ -263,7 +263,7 @@ class LogDeniedError(TailraceError):
 
 
 class CorruptLogError(TailraceError):
-    """The log is damaged: a checksum does not match. It is not read past that: byte ``position`` of the file ``path``."""
+    """The log is damaged, or may be after a failed sync. It is not read past the damage, and nothing is appended."""
 
 
 class ForeignLogError(TailraceError):

@@ -6,41 +6,39 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import apsw
 
+from tailrace.log.embedded import appending
 from tailrace.log.embedded.appending import Appender
-from tailrace.log.embedded.lock import LOCK, AppendLock, Note
+from tailrace.log.embedded.database import Connection, connect
+from tailrace.log.embedded.lock import Note, NoteFile, last_note
 from tailrace.log.embedded.rows import Changes
 from tailrace.log.embedded.view import View
 
 
 def view(folder: Path) -> View:
     """A view that looks in each moment whether its files are those of the log."""
-    return View(folder, lambda _: None, look_s=0.0)
+    return View(folder, look_s=0.0)
 
 
 @contextmanager
 def turn(folder: Path) -> Generator[Changes]:
     """A turn of another process."""
-    with closing(_appender(folder)) as appender, appender.turn() as changes:
+    with closing(appender(folder)) as one, one.turn() as changes:
         yield changes
 
 
 def checkpoint(folder: Path) -> None:
     """Copy the WAL into the database."""
-    with closing(_appender(folder)) as appender:
-        appender.checkpoint()
+    with closing(appender(folder)) as one:
+        one.checkpoint()
 
 
 def note(folder: Path) -> Note:
-    """What the last holder of the append lock has noted."""
-    return AppendLock(folder).last_note()
-
-
-def another_boot(folder: Path) -> None:
-    """The machine was down since all processes so far have ended."""
-    (folder / LOCK).write_bytes(note(folder)._replace(boot=b"another life of the machine".ljust(36)).packed())
+    """What is known of a log apart from its database."""
+    return last_note(folder)
 
 
 @contextmanager
@@ -79,6 +77,30 @@ def failing_commits(code: int, *, written: bool) -> Generator[None]:
         yield
 
 
+class _WithoutCheckpoints:
+    """A connection whose checkpoints fail."""
+
+    def __init__(self, connection: Connection, code: int) -> None:
+        self._connection, self._code = connection, code
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def wal_checkpoint(self, *_: object) -> None:
+        raise apsw.exception_for(self._code)
+
+
+@contextmanager
+def failing_checkpoints(code: int) -> Generator[None]:
+    """Checkpoints of appenders that open the log inside the block fail with an error of SQLite."""
+
+    def harmed(folder: Path, **options: Any) -> Any:
+        return _WithoutCheckpoints(connect(folder, **options), code)
+
+    with patch.object(appending, "connect", harmed):
+        yield
+
+
 @contextmanager
 def _each_connection(
     begin: Callable[[apsw.Connection], None], end: Callable[[apsw.Connection], None]
@@ -94,5 +116,6 @@ def _each_connection(
             end(one)
 
 
-def _appender(folder: Path) -> Appender:
-    return Appender(view(folder), AppendLock(folder), fsync="interval", fsync_interval_s=1_000)
+def appender(folder: Path) -> Appender:
+    """What writes to a log."""
+    return Appender(view(folder), NoteFile(folder), fsync="interval", fsync_interval_s=1_000)

@@ -13,7 +13,7 @@ import pytest
 from tailrace.core.errors import CorruptLogError, ForeignLogError, FormatError, LogUnavailableError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
-from tailrace.log.embedded.lock import LOCK, Note
+from tailrace.log.embedded.lock import NOTE, Note
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -26,23 +26,46 @@ from tests.log.embedded.damaged import (
     read,
     whole,
 )
-from tests.log.embedded.inside import note, view
+from tests.log.embedded.inside import note, turn, view
 
 
 class TestRows:
-    """SQLite has no checksums of its own: whatever changes in a row, or with it, is found before it is used."""
+    """Each block of records has a checksum, and none of them may be missing."""
 
-    def test_an_older_row_of_a_small_table_is_found(self, tmp_path) -> None:
-        """A page that was not written has an older row, which has its checksum."""
-        log = made(tmp_path)
-        connection = apsw.Connection(str(tmp_path / DATABASE))
-        (before,) = list(connection.execute("SELECT * FROM offsets"))
-        log.writer("w").commit({A0: 9}, "g")
-        log.close()
-        connection.execute("UPDATE offsets SET next_offset = ?, checksum = ?", before[-2:])
-        connection.close()
-        with pytest.raises(CorruptLogError):
-            EmbeddedLog(tmp_path)
+    @pytest.mark.parametrize("part", ["data", "the other columns"])
+    def test_a_bit_of_a_block_that_is_flipped_is_found_when_its_records_are_read(
+        self, tmp_path, part
+    ) -> None:
+        """Whichever bit it is: of the records, their offsets, their times, or the checksum itself."""
+        made(tmp_path / "log").close()
+        columns = "end_offset, base, last, max_ms, highest_ms, length, checksum"
+        log = EmbeddedLog(tmp_path / "log")
+        with turn(tmp_path / "log") as changes:
+            (number, data, *others) = next(
+                changes.connection.execute(f"SELECT id, data, {columns} FROM blocks")
+            )
+        names = ["data"] if part == "data" else columns.split(", ")
+        values = [data] if part == "data" else others
+        tried = 0
+        for name, value in zip(names, values, strict=True):
+            for bit in range(0, 8 * len(value) if name == "data" else 40, 3):
+                if name == "data":
+                    harmed = bytearray(value)
+                    harmed[bit // 8] ^= 1 << bit % 8
+                else:
+                    harmed = value ^ 1 << bit
+                with turn(tmp_path / "log") as changes:
+                    changes.connection.execute(f"UPDATE blocks SET {name} = ? WHERE id = ?", (harmed, number))
+                    changes.changed = True
+                reader = log.reader({A0: 0})
+                with pytest.raises(CorruptLogError, match="'a' partition 0 from offset 0 on"):
+                    reader.fetch(*A0, 10)
+                with turn(tmp_path / "log") as changes:
+                    changes.connection.execute(f"UPDATE blocks SET {name} = ? WHERE id = ?", (value, number))
+                    changes.changed = True
+                tried += 1
+        assert tried > 50
+        assert read(log) == whole(2)
 
     def test_damaged_records_are_found_when_they_are_read_and_others_can_be_read(self, tmp_path) -> None:
         on_disk(tmp_path)
@@ -87,7 +110,7 @@ class TestBytes:
         with pytest.raises(CorruptLogError, match="commits are missing"):
             EmbeddedLog(tmp_path)
 
-    @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY, LOCK])
+    @pytest.mark.parametrize("name", [DATABASE, WAL, SHARED_MEMORY, NOTE])
     @pytest.mark.parametrize("replaced", [False, True])
     def test_a_file_that_is_deleted_or_replaced_under_a_process_is_missed_when_it_writes_and_reads(
         self, tmp_path, name, replaced
@@ -103,19 +126,21 @@ class TestBytes:
         for _ in range(2):
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced"):
                 log.append("a", b"k", b"v", 0)
-        if name != LOCK:
+        if name != NOTE:
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced") as raised:
                 reader.version()
             assert "start them again" in raised.value.hint
 
-    def test_a_damaged_note_is_taken_for_none(self, tmp_path) -> None:
+    def test_a_note_that_is_cut_off_or_gone_only_knows_less(self, tmp_path) -> None:
         made(tmp_path).close()
-        flipped(tmp_path / LOCK, 40)
-        assert note(tmp_path) == Note()
-        log = EmbeddedLog(tmp_path)
-        assert read(log) == whole(2)
-        log.append("a", b"k", b"v", 0)
-        assert note(tmp_path) != Note()
+        for harm in (lambda: os.truncate(tmp_path / NOTE, 3), (tmp_path / NOTE).unlink):
+            harm()
+            log = EmbeddedLog(tmp_path)
+            assert read(log) == whole(2)
+            assert note(tmp_path).synced == 0
+            log.writer("w")
+            assert note(tmp_path) != Note()
+            log.close()
 
 
 class TestBeforeSQLite:
@@ -164,7 +189,7 @@ class TestBeforeSQLite:
                 EmbeddedLog(tmp_path / "copy")
         assert list(contents(tmp_path / "copy")) == [DATABASE]
 
-    @pytest.mark.parametrize("names", [(DATABASE, WAL), (DATABASE, WAL, LOCK)])
+    @pytest.mark.parametrize("names", [(DATABASE, WAL), (DATABASE, WAL, NOTE)])
     def test_a_copy_of_database_and_wal_of_a_stopped_log_is_the_log(self, tmp_path, names) -> None:
         on_disk_and_in_wal(tmp_path / "made").close()
         (tmp_path / "copy").mkdir()

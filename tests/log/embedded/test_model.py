@@ -116,7 +116,7 @@ class AgainstAModel(RuleBasedStateMachine):
             self.lose_contact(held, how == "unknown", offset)
 
     def lose_contact(self, held: _Held, done: bool, offset: int) -> None:
-        with failing_commits(apsw.SQLITE_IOERR_FSYNC, written=done), pytest.raises(CommitUnknownError):
+        with failing_commits(apsw.SQLITE_IOERR_SHMSIZE, written=done), pytest.raises(CommitUnknownError):
             held.writer.commit({A0: offset}, "g")
         with pytest.raises(CommitUnknownError):
             held.writer.append([])

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import apsw
 import pytest
 
-from tailrace.core.errors import CorruptLogError, LogUnavailableError
+from tailrace.core.errors import CommitUnknownError, CorruptLogError
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import WAL
 from tailrace.log.options import LogOptions
 from tests.log.embedded.damaged import cut_off, made, read, whole
-from tests.log.embedded.inside import another_boot, note
+from tests.log.embedded.inside import appender, failing_checkpoints, failing_commits, note
 from tests.runtime.processes import wait_until
 
 
@@ -24,12 +25,11 @@ class TestAfterAPowerLoss:
 
     def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(self, tmp_path, caplog) -> None:
         cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
-        another_boot(tmp_path / "cut")
         log = EmbeddedLog(tmp_path / "cut")
         assert read(log) == whole(1)
         assert not caplog.records, "a reader says nothing"
         log.append("a", b"k", b"after", 0)
-        assert "a power loss has taken the last 1 commits" in caplog.text
+        assert "the last 1 commits of the log" in caplog.text
         log.append("a", b"k", b"after", 0)
         assert len(caplog.records) == 1
         assert log.end_offset("a", 0) == 3
@@ -40,7 +40,6 @@ class TestAfterAPowerLoss:
         made(tmp_path, fsync="commit").close()
         wal = (tmp_path / WAL).read_bytes()
         (tmp_path / WAL).write_bytes(wal[:-10])
-        another_boot(tmp_path)
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path)
 
@@ -52,36 +51,12 @@ class TestAfterAPowerLoss:
             log.close()
         wait_until(lambda: note(log.path).synced == note(log.path).commits, "it is synced")
         cut_off(log, tmp_path / "cut")
-        another_boot(tmp_path / "cut")
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path / "cut")
 
 
 class TestSyncs:
     """A failed sync proves that bytes are lost, and a later sync that succeeds does not prove the contrary."""
-
-    def fails(self, monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> Callable[[], int]:
-        left = times
-
-        def fail(descriptor: int) -> None:
-            nonlocal left
-            if left > 0:
-                left -= 1
-                raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(os, name, fail)
-        return lambda: left
-
-    def test_after_a_failed_sync_the_wal_is_written_again_before_it_is_synced_again(
-        self, tmp_path, monkeypatch
-    ) -> None:
-        log, wal = made(tmp_path), tmp_path / WAL
-        before, written_ns = wal.read_bytes(), wal.stat().st_mtime_ns
-        left = self.fails(monkeypatch, "fdatasync", 1)
-        log.sync()
-        assert left() == 0
-        assert wal.stat().st_mtime_ns > written_ns
-        assert wal.read_bytes() == before
 
     def test_what_was_committed_is_synced_within_the_interval_and_at_the_close(
         self, tmp_path, monkeypatch
@@ -99,33 +74,51 @@ class TestSyncs:
         slow.close()
         assert synced.is_set()
 
-    def test_a_sync_of_the_interval_that_fails_stops_the_log_until_one_succeeds(
-        self, tmp_path, monkeypatch
+    @pytest.mark.parametrize("at", ["the interval", "the close", "a call"])
+    def test_after_one_that_fails_nobody_appends_and_a_copy_continues(
+        self, tmp_path, monkeypatch, caplog, at
     ) -> None:
-        log = made(tmp_path, fsync_interval_s=0.01)
+        log = made(tmp_path / "log", fsync_interval_s=0.01 if at == "the interval" else 1_000)
+        other = EmbeddedLog(log.path, LogOptions(fsync="commit"))
+        other.append("b", b"k", b"v", 0, partition=0)
         with monkeypatch.context() as patch:
-            self.fails(patch, "fdatasync", 1_000_000)
+            patch.setattr(os, "fdatasync", fail)
             log.append("a", b"k", b"v", 0)
-            wait_until(lambda: note(log.path).in_doubt, "the sync has failed")
-            with pytest.raises(LogUnavailableError, match="the disk fails"):
-                log.append("a", b"k", b"v", 0)
-        log.append("a", b"k", b"v", 0)
-        assert log.end_offset("a", 0) == 4
-        log.close()
+            if at == "the close":
+                log.close()
+            elif at == "a call":
+                with pytest.raises(CorruptLogError, match="a sync of the log has failed"):
+                    log.sync()
+            wait_until(lambda: note(log.path).sync_failed, "it has failed")
+        assert at == "a call" or "a sync of the log has failed" in caplog.text
+        for one in (log, other, EmbeddedLog(log.path)):
+            with pytest.raises(CorruptLogError, match=r"tailrace log copy"):
+                one.append("a", b"k", b"v", 0)
+            assert one.end_offset("a", 0) == 3, "it can be read"
+        log.copy_to(tmp_path / "copy")
+        for one in (log, other):
+            one.close()
+        copy = EmbeddedLog(tmp_path / "copy")
+        assert copy.append("a", b"k", b"v", 0) == 3
+        copy.verify()
 
-    def test_while_it_fails_no_process_commits(self, tmp_path, monkeypatch) -> None:
-        log, other = made(tmp_path), EmbeddedLog(tmp_path, LogOptions(fsync="commit"))
-        with monkeypatch.context() as patch:
-            self.fails(patch, "fdatasync", 100)
-            with pytest.raises(LogUnavailableError, match="the disk fails"):
-                log.sync()
-            for one in (log, other):
-                with pytest.raises(LogUnavailableError, match="the disk fails"):
-                    one.append("a", b"k", b"v", 0)
-        for one in (other, log):
-            one.append("a", b"k", b"v", 0)
-        assert log.end_offset("a", 0) == 4
-        assert not note(log.path).in_doubt
+    @pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
+    @pytest.mark.parametrize("at", ["COMMIT", "a checkpoint"])
+    def test_one_of_sqlite_that_fails_is_none_that_is_tried_again(self, tmp_path, code, at) -> None:
+        log = made(tmp_path)
+        if at == "COMMIT":
+            with failing_commits(code, written=True), pytest.raises(CommitUnknownError):
+                log.append("a", b"k", b"v", 0)
+        else:
+            with closing(appender(tmp_path)) as one, failing_checkpoints(code):
+                one.checkpoint()
+        assert note(tmp_path).sync_failed
+        with pytest.raises(CorruptLogError, match="a sync of the log has failed"):
+            log.append("a", b"k", b"v", 0)
+
+
+def fail(_descriptor: int) -> None:
+    raise OSError(5, "Input/output error")
 
 
 def test_a_log_that_is_named_by_a_relative_path_stays_where_it_is(tmp_path, monkeypatch) -> None:

@@ -8,9 +8,9 @@ Runs are rewritten from the oldest to the newest, and none is skipped. So wherev
 never removed while an older record that it deletes still exists: that record would come back.
 
 A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the
-cleaning on that removed the last older record. Up to where a cleaning has come, no older records are left. So two
-offsets of each partition are stored: how far a cleaning came that is long enough ago, and how far the next one came
-that will be. See ``_Past``.
+cleaning on that removed the last older record. Up to where a cleaning has come, no older records are left. So this
+offset is stored with the time. When that is long enough ago, the next cleaning removes the deletions up to there, and
+its own offset takes the place of the other.
 
 Compaction is due as in Kafka (``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last
 cleaning are half of the bytes that it left. While a partition is read, the set of its keys is in memory.
@@ -61,17 +61,10 @@ class _Past(NamedTuple):
 
     looked_bytes: int = 0
     """Its length after the last cleaning."""
-    settled: int = 0
-    """Below this offset each deletion has been the oldest record of its key for long enough."""
     through: int = 0
-    """How far the next cleaning came that will be long enough ago."""
+    """How far the cleaning came from whose end on deletions are kept for their time."""
     through_ms: int = 0
     """When that cleaning ended."""
-
-    def settled_at(self, at_ms: int, kept_ms: int) -> int:
-        """``settled`` as of an instant."""
-        ripe = self.through if self.through_ms <= at_ms - kept_ms else 0
-        return max(self.settled, ripe)
 
 
 def clean(appender: Appender, at_ms: int, deletions_kept_ms: int) -> Cleaned:
@@ -198,22 +191,19 @@ def _old_blocks(rows: Rows, place: int, topic: Topic, at_ms: int) -> Iterator[Bl
 
 def _delete_blocks(appender: Appender, place: int) -> int:
     """Delete the blocks below the start of a partition. Returns how many there were."""
-    deleted, turns = 0, _Turns(appender)
-    while True:
-        with appender.view.moment() as rows:
-            first = next(rows.blocks(place), None)
-            if first is None or first.end > rows.bounds(place).start:
-                return deleted
+    deleted, turns, more = 0, _Turns(appender), True
+    while more:
         with turns.next() as (changes, until_s):
-            bounds = changes.bounds(place)
+            bounds, more = changes.bounds(place), False
             size = bounds.bytes
             for block in _some(changes.blocks(place)):
-                if block.end > bounds.start or time.monotonic() > until_s:
+                if block.end > bounds.start or (more and time.monotonic() > until_s):
                     break
                 changes.drop_block(block)
                 size -= block.length
-                deleted += 1
+                deleted, more = deleted + 1, True
             changes.put(PARTITIONS, (place,), bounds._replace(bytes=size))
+    return deleted
 
 
 def _some(blocks: Iterator[Block]) -> list[Block]:
@@ -228,14 +218,14 @@ def _drop_publications(appender: Appender, topic: Topic) -> None:
         def holds(one: Published) -> bool:
             return all(end <= start for end, start in zip(one.ends, starts, strict=True))
 
-        before = [one.number for one in takewhile(holds, rows.published(topic.number, 0))]
-        kept = {one.number for one in rows.last_published(topic.number, before[-1] + 1 if before else 0)}
+        before = [one.number for one in takewhile(holds, rows.published(topic.first_place, 0))]
+        kept = {one.number for one in rows.last_published(topic.first_place, before[-1] + 1 if before else 0)}
     gone = [number for number in before if number not in kept]
     turns = _Turns(appender)
     while gone:
         with turns.next() as (changes, _):
             for number in gone[:_BLOCKS_AT_ONCE]:
-                changes.drop_published(topic.number, number)
+                changes.drop_published(topic.first_place, number)
         del gone[:_BLOCKS_AT_ONCE]
 
 
@@ -256,8 +246,9 @@ class _Compaction:
             self._start, self._end = rows.bounds(place)[:2]
             first = next(rows.blocks(place), None)
             self._first = self._end if first is None else first.first
-        self._settled = self._past.settled_at(at_ms, deletions_kept_ms)
-        self._removed_below = self._end if deletions_kept_ms <= 0 else self._settled
+        self._waited = self._past.through_ms <= at_ms - deletions_kept_ms
+        waited_below = self._past.through if self._waited else 0
+        self._removed_below = self._end if deletions_kept_ms <= 0 else waited_below
         """Below this offset deletions are removed."""
 
     def run(self) -> int:
@@ -312,21 +303,16 @@ class _Compaction:
             if block.first > last:
                 break
             stays = kept.get(block.first)
-            records_at_most = block.last - block.base + 1
-            is_full = stays is None and records_at_most >= blocks_.MOST_RECORDS // 2
+            is_full = stays is None and block.last - block.base >= blocks_.MOST_RECORDS // 2
             if run and (
                 is_full
                 or len(run) >= _BLOCKS_AT_ONCE
                 or len(records) >= blocks_.MOST_RECORDS
                 or size >= blocks_.MOST_BYTES
             ):
-                written = self._replace(run, records, kept)
+                self._replace(run, records, kept)
                 rewritten += len(run)
                 run, records, size = [], [], 0
-                if not is_full and written.last - written.base + 1 < blocks_.MOST_RECORDS // 2:
-                    run = [written]
-                    records = self._records(written)
-                    size = written.length
             if not is_full:
                 found = self._records(block)
                 records += found if stays is None else [found[at] for at in sorted(stays)]
@@ -339,18 +325,18 @@ class _Compaction:
 
     def _records(self, block: Block) -> list[InputRecord]:
         with self._view.moment() as rows:
-            return rows.decoded(block, rows.data(block))
+            return rows.records(block)
 
-    def _replace(self, run: list[Block], records: list[InputRecord], kept: Kept) -> Block:
+    def _replace(self, run: list[Block], records: list[InputRecord], kept: Kept) -> None:
         """Replace a run of blocks by one block."""
         if len(run) == 1 and run[0].first not in kept:
-            return run[0]
+            return
         data, max_ms = blocks_.encode_records(records) if records else (b"", 0)
         old, new = run[0], run[-1]
         base, end = (records[0].offset, records[-1].offset) if records else (old.first, old.first - 1)
-        block = Block(
-            *(self._place, old.first, new.end, base, end, new.commits),
-            *(max_ms, new.highest_ms, len(data), crc32(data)),
+        block = Block.sealed(
+            *(self._place, old.first, new.end, base, end, max_ms, new.highest_ms, len(data)),
+            of_records=crc32(data),
         )
         with self._turns.next() as (changes, _):
             for one in run:
@@ -359,17 +345,16 @@ class _Compaction:
             bounds = changes.bounds(self._place)
             size = bounds.bytes - sum(one.length for one in run) + len(data)
             changes.put(PARTITIONS, (self._place,), bounds._replace(bytes=size))
-        return block
 
     def _remember(self) -> None:
         past = self._past
-        waits = past.through > self._settled and past.through_ms <= self._at_ms
+        waits = past.through > 0 and not self._waited and past.through_ms <= self._at_ms
         then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
         with self._appender.turn("compacting a topic") as changes:
             looked = changes.bounds(self._place).bytes - sum(
                 block.length for block in changes.blocks(self._place, self._end)
             )
-            changes.put(CLEANINGS, (self._place,), _Past(looked, self._settled, *then))
+            changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
 
 
 # --- the file

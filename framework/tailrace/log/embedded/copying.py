@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from tailrace.core.errors import ForeignLogError, LogUnavailableError
-from tailrace.log.embedded.database import DATABASE, MAKING, opened, put_in_place
-from tailrace.log.embedded.failures import of_copy
-from tailrace.log.embedded.view import View
+from tailrace.log.embedded.database import DATABASE, MAKING, connect, opened, put_in_place
+from tailrace.log.embedded.failures import of_copy, of_sqlite
+from tailrace.log.embedded.rows import Rows
 
-_PAGES_AT_ONCE = 4_096
 _OF_THE_SOURCE = frozenset(
     {apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_IOERR_READ, apsw.SQLITE_IOERR_SHORT_READ}
 )
-"""Errors of a backup that are not the target's, which is only written."""
+"""Errors that are not the target's, which is only written."""
 _OF_A_NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "fuse.sshfs"}
 )
@@ -41,41 +40,35 @@ class Copied:
     """Size of its file."""
 
 
-def copy_log(view: View, folder: Path) -> Copied:
+def copy_log(log: Path, folder: Path) -> Copied:
     """See ``EmbeddedLog.copy_to``."""
-    log, making = view.path.parent, folder / MAKING
+    making = folder / MAKING
     if log.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise ForeignLogError(
             f"the folder for the copy is in the log's own folder {str(log)!r}, which must hold only the log",
             path=str(folder),
             hint="Name a folder outside of it, best on another disk.",
         )
-    with _folder_for(folder), view.moment("copying the log") as rows:
-        copied = len(rows.topics()), rows.state().commits
-        copy = opened(making, create=True)
+    with _folder_for(folder), closing(connect(log)) as connection:
         try:
-            copy.pragma("synchronous", 0)
-            with copy.backup("main", rows.connection, "main") as backup:
-                while not backup.done:
-                    backup.step(_PAGES_AT_ONCE)
-            copy.pragma("journal_mode", "delete")
+            connection.execute("VACUUM INTO ?", (str(making),))
         except apsw.Error as error:
             if _OF_THE_SOURCE & {getattr(error, "result", 0), getattr(error, "extendedresult", 0)}:
-                raise
-            raise of_copy(error, folder, copy.system_errno) from error
-        finally:
-            copy.close()
+                raise of_sqlite(error, log / DATABASE, "copying the log") from error
+            raise of_copy(error, folder, connection.system_errno) from error
         put_in_place(making)
-    return Copied(*copied, (folder / DATABASE).stat().st_size)
+    with closing(opened(folder / DATABASE)) as connection:
+        rows = Rows(connection, folder / DATABASE)
+        return Copied(len(rows.topics()), rows.state().commits, (folder / DATABASE).stat().st_size)
 
 
 @contextmanager
 def _folder_for(folder: Path) -> Generator[None]:
     """The folder of a copy that the block makes. If the block fails, what it has written is removed."""
-    parts = [folder / name for name in (MAKING, f"{MAKING}-journal", DATABASE)]
+    parts = [folder / MAKING, folder / DATABASE]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        strangers = sorted(entry.name for entry in folder.iterdir() if entry not in parts[:2])
+        strangers = sorted(entry.name for entry in folder.iterdir() if entry != parts[0])
     except OSError as error:
         raise of_copy(error, folder) from error
     if strangers:

@@ -3,29 +3,29 @@
 ::
 
     <folder>/log.sqlite          the database; ``log.sqlite-wal`` and ``-shm`` beside it are parts of it
-    <folder>/lock                held during a commit (``lock``)
+    <folder>/note                how many commits there were, and how many are on the disk (``lock``)
     <folder>/cleaning            locked while the log is cleaned (``cleaning``)
     <folder>/owners/             who owns which task (``tasks``)
 
-    log            one row: identity, number of commits, digests of all small tables and of all publications
-    topics         by name: number, place of its first partition, settings
+    log            one row: identity, number of commits
+    topics         by name: place of its first partition, settings
     partitions     by place: start, end, highest timestamp, bytes of its blocks
     offsets        by group, topic and partition: the committed offset
     writers        by transactional id: its epoch
     cleanings      by place: what the last cleanings have done (``cleaning``)
-    blocks         by place and first offset: consecutive records of a partition (``rows``)
+    blocks         by place and first offset: consecutive records of a partition, with a checksum (``rows``)
     publications   by topic, in order: publisher, watermark, the ends from which on it holds
 
 A *place* is the number of a partition among all partitions of the log. The id of a block or publication has the place,
-or the number of the topic, in its upper bits, and the offset or running number in the lower ones. So a partition is one
+or that of the first partition of the topic, in its upper bits, and the offset or running number in the lower ones. So a partition is one
 range of the table.
 
-SQLite has no checksums of its pages, so each row has one. The blocks of a partition follow each other without gaps, and
-digests cover the small tables and the publications, so a missing row is found, too.
+The blocks of a partition follow each other without gaps. Otherwise SQLite is trusted with its pages.
 
 SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it. So the
-files are checked before SQLite opens them. A log says in its header that it is in WAL mode before it has a WAL; a copy
-and a new log do not until the first process writes to them. So a copy that was put over the database of a log is found.
+files are checked before SQLite opens them. A log has a note before it says in its header that it is in WAL mode, and says
+so before it has a WAL. A copy and a new log do not until the first process writes to them. So a database that was copied
+alone is found, and a copy that was put over the database of a log.
 
 Every process uses the SQLite in apsw: before 3.51.3, SQLite can lose commits if several connections write to one
 database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
@@ -36,16 +36,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
-from zlib import crc32
+from typing import Any, TypeAlias
 
 import apsw
-import msgspec
 
 from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError
 from tailrace.core.formats import check_format
 from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
-from tailrace.log.embedded.lock import LOCK, AppendLock, Note
+from tailrace.log.embedded.lock import NOTE, NoteFile
 
 DATABASE = "log.sqlite"
 WAL = DATABASE + "-wal"
@@ -54,7 +52,7 @@ JOURNAL = DATABASE + "-journal"
 """A log never has this file: SQLite would copy what it holds into the database."""
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
-FORMAT = 3
+FORMAT = 4
 _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
@@ -65,56 +63,50 @@ _CACHE_KIB = 8_192
 BUSY_MS = 10_000
 _NOT_WAL, _WAL_MODE = b"\1\1", b"\2\2"
 """In the header of a database: its write and read versions."""
-_BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?")
+_BEFORE_A_LOG = re.compile(rf"{NOTE}|owners|cleaning|{re.escape(MAKING)}(-.*)?")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
 _OTHER_FORMAT = "Or load the data into a new log, in another folder. Nothing was changed."
-_encoder = msgspec.msgpack.Encoder()
 _processes: dict[Path, int] = {}
 """Which process has opened a database last."""
 LOW_BITS = 40
 """Of an id of a block or publication: the offset or running number."""
 
 
-class Table(NamedTuple):
-    """A small table: columns of its key, and the other columns."""
+class Table:
+    """A small table, with its statements. ``keys``: number of its columns that are its key."""
 
-    name: str
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-
-    @property
-    def create(self) -> str:
-        """The statement that creates it."""
-        columns = ", ".join((*self.keys, *self.values))
-        return f"CREATE TABLE {self.name} ({columns}, checksum, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
+    def __init__(self, name: str, keys: int, *columns: str) -> None:
+        self.name, self.keys = name, keys
+        key, names, marks = ", ".join(columns[:keys]), ", ".join(columns), ", ".join("?" * len(columns))
+        self.create = f"CREATE TABLE {name} ({names}, PRIMARY KEY ({key})) WITHOUT ROWID"
+        self.select_all = f"SELECT {names} FROM {name}"
+        self.select = f"{self.select_all} WHERE ({key}) = ({', '.join('?' * keys)})"
+        self.replace = f"INSERT OR REPLACE INTO {name} VALUES ({marks})"
 
 
 TOPICS = Table(
-    "topics",
-    ("name",),
-    ("number", "first_place", "partitions", "compacted", "retention_ms", "retention_bytes"),
+    "topics", 1, "name", "first_place", "partitions", "compacted", "retention_ms", "retention_bytes"
 )
-PARTITIONS = Table("partitions", ("place",), ("start_offset", "end_offset", "highest_ms", "bytes"))
-OFFSETS = Table("offsets", ("consumer_group", "topic", "partition"), ("next_offset",))
-WRITERS = Table("writers", ("transactional_id",), ("epoch",))
-CLEANINGS = Table("cleanings", ("place",), ("looked_bytes", "settled", "through", "through_ms"))
-SMALL_TABLES = (TOPICS, PARTITIONS, OFFSETS, WRITERS, CLEANINGS)
+PARTITIONS = Table("partitions", 1, "place", "start_offset", "end_offset", "highest_ms", "bytes")
+OFFSETS = Table("offsets", 3, "consumer_group", "topic", "partition", "next_offset")
+WRITERS = Table("writers", 1, "transactional_id", "epoch")
+CLEANINGS = Table("cleanings", 1, "place", "looked_bytes", "through", "through_ms")
 
 _CREATE = (
-    *(one.create for one in SMALL_TABLES),
-    "CREATE TABLE log (id INTEGER PRIMARY KEY, identity, commits, digest, published, checksum)",
+    *(one.create for one in (TOPICS, PARTITIONS, OFFSETS, WRITERS, CLEANINGS)),
+    "CREATE TABLE log (id INTEGER PRIMARY KEY, identity, commits)",
     """CREATE TABLE blocks (
-        id INTEGER PRIMARY KEY, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum, data
+        id INTEGER PRIMARY KEY, end_offset, base, last, max_ms, highest_ms, length, checksum, data
     )""",
-    "CREATE TABLE publications (id INTEGER PRIMARY KEY, publisher, watermark_ms, ends, checksum)",
+    "CREATE TABLE publications (id INTEGER PRIMARY KEY, publisher, watermark_ms, ends)",
     "CREATE INDEX by_publisher ON publications (publisher, id)",
     f"PRAGMA user_version = {FORMAT}",
     f"PRAGMA application_id = {_APPLICATION}",
 )
 
 
-def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
+def prepare(folder: Path, note: NoteFile, *, create: bool) -> None:
     """Check that the folder holds a log, or create the log.
 
     Raises:
@@ -136,7 +128,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
                 hint="Correct the path (--log), or create it with `tailrace log create`.",
             )
         folder.mkdir(parents=True, exist_ok=True)
-        with lock.held():
+        with note.held():
             if _is_log(folder):
                 return
             _make(folder / MAKING)
@@ -155,8 +147,7 @@ def _make(path: Path) -> None:
         connection.execute("BEGIN")
         for statement in _CREATE:
             connection.execute(statement)
-        sealed = (os.urandom(16), 0, 0, 0)
-        connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
+        connection.execute("INSERT INTO log VALUES (1, ?, 0)", (os.urandom(16),))
         connection.execute("COMMIT")
     except apsw.Error as error:
         path.unlink(missing_ok=True)
@@ -206,9 +197,7 @@ def forked(folder: Path) -> LogUnavailableError:
 
 
 def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
-    """A connection to the log. If the file may not be written, it only reads.
-
-    The last connection leaves the WAL as it is: no process copies pages into the database without the append lock.
+    """A connection to the log. If the file may not be written, it only reads. The last connection leaves the WAL as it is.
 
     Raises:
         apsw.Error: See ``of_sqlite``.
@@ -216,10 +205,9 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
             the WAL is not its own.
     """
     path = folder / DATABASE
-    _check_wal(folder)
+    _check_files(folder)
     connection = opened(path)
     try:
-        _check_files(path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(BUSY_MS)
         connection.wal_autocheckpoint(0)
@@ -234,31 +222,30 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
     return connection
 
 
-def as_wal(connection: Connection, lock: AppendLock) -> None:
-    """Put a new log, or a copy, into WAL mode, under the append lock. This changes one sector, so it needs no journal."""
+def as_wal(connection: Connection, note: NoteFile) -> None:
+    """Put a new log, or a copy, into WAL mode, while the note is held. This changes one sector, so it needs no journal."""
     if connection.pragma("journal_mode") != "wal":
         folder = Path(connection.filename).parent
-        with failing(folder, "syncing the note of the append lock"):
-            lock.keep_note()
+        with failing(folder, "syncing the note"):
+            note.make()
             sync(folder)
         connection.pragma("journal_mode", "off")
     connection.pragma("journal_mode", "wal")
     connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
 
 
-def checksum_of(kind: str, values: tuple[object, ...]) -> int:
-    """The checksum of a row of a table."""
-    return crc32(_encoder.encode((kind, values)))
-
-
-def _check_files(path: Path) -> None:
+def _check_files(folder: Path) -> None:
     """Check the first bytes of a database, and the files beside it, before SQLite opens them. Nothing is changed.
 
     Raises:
-        ForeignLogError: The database is not a log, or its header is damaged.
+        ForeignLogError: The database is not a log, or its header is damaged, or it is a copy beside the WAL of a log.
         CorruptLogError: The WAL is missing, or there is a file that a log does not have.
     """
-    header = _header_of(path)
+    wal = folder / WAL
+    has_wal = (
+        wal.exists() and wal.stat().st_size > 0
+    )  # looked at before the header: another process may create it
+    header = _header_of(folder / DATABASE)
     # SQLite would take an empty file for a new database, and delete its WAL.
     if (
         header[:18] != _MAGIC
@@ -267,19 +254,25 @@ def _check_files(path: Path) -> None:
     ):
         raise ForeignLogError(
             "the file is no log: a database of another kind, or its header is cut off or damaged",
-            path=str(path),
+            path=str(folder / DATABASE),
             hint=f"If it was a log: {RESTORE} Else give the log a folder of its own. Nothing in this one was touched.",
         )
-    if (path.parent / JOURNAL).exists():
+    if (folder / JOURNAL).exists():
         raise CorruptLogError(
             f"{JOURNAL} is there, which no log has: SQLite would overwrite pages of the log with what it holds",
-            path=str(path.parent / JOURNAL),
+            path=str(folder / JOURNAL),
             hint="If another program has written to the log, restore the log from a copy. Otherwise move this file away.",
         )
-    if _lacks_wal(path.parent, header):
+    if has_wal and header[18:20] == _NOT_WAL:
+        raise ForeignLogError(
+            f"{WAL} does not belong to the {DATABASE} beside it, which is a copy of a log that nobody has written to",
+            path=str(folder),
+            hint=f"If the copy was put over the log's own file: move the folder away. {RESTORE} Nothing was changed.",
+        )
+    if header[18:20] == _WAL_MODE and not wal.exists() and not (folder / NOTE).exists():
         raise CorruptLogError(
             f"{DATABASE} was copied or moved without {WAL}: the last commits may be missing",
-            path=str(path),
+            path=str(folder / DATABASE),
             hint="Copy the whole folder of a stopped log, or use `tailrace log copy`.",
         )
 
@@ -291,36 +284,6 @@ def _header_of(path: Path) -> bytes:
         return file.xRead(_HEADER_BYTES, 0)
     finally:
         file.xClose()
-
-
-def _lacks_wal(folder: Path, header: bytes) -> bool:
-    """Whether the header is that of a log with a WAL, and its folder has neither the WAL nor a note.
-
-    A database gets into WAL mode when there is a note on the disk (``as_wal``). So only a copy of one file leaves this.
-    """
-    return (
-        header[18:20] == _WAL_MODE
-        and not (folder / WAL).exists()
-        and AppendLock(folder).last_note() == Note()
-    )
-
-
-def _check_wal(folder: Path) -> None:
-    """Check that a WAL belongs to the database beside it, as far as the header of the database tells.
-
-    The WAL is looked at first, since another process may create it.
-    """
-    try:
-        if not (folder / WAL).stat().st_size:
-            return
-    except FileNotFoundError:
-        return
-    if _header_of(folder / DATABASE)[18:20] == _NOT_WAL:
-        raise ForeignLogError(
-            f"{WAL} does not belong to the {DATABASE} beside it, which is a copy of a log that nobody has written to",
-            path=str(folder),
-            hint=f"If the copy was put over the log's own file: move the folder away. {RESTORE} Nothing was changed.",
-        )
 
 
 def _is_log(folder: Path) -> bool:

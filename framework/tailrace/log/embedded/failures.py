@@ -50,6 +50,11 @@ def outcome_is_open(error: apsw.Error) -> bool:
     )
 
 
+def is_failed_sync(error: apsw.Error) -> bool:
+    """Whether a sync has failed, so that bytes which the kernel takes for synced may not be on the disk."""
+    return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+
+
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
     """Our error for ``error``. ``doing`` completes "... while ...", for example "appending a commit"."""
     return _outage(_known(error), doing, path, error)

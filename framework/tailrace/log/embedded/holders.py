@@ -11,7 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tailrace.core.errors import LogUnavailableError
+
 _LOCKS = Path("/proc/locks")
+_WRITE_LOCK = "120"
+"""The byte of SQLite's file of shared memory that the process which appends has locked (walformat.html)."""
 
 
 class Locker(NamedTuple):
@@ -22,10 +26,16 @@ class Locker(NamedTuple):
     """Whether a signal or a debugger has stopped it. It does not run until it is continued."""
 
 
-def lockers(path: Path) -> list[Locker]:
-    """The processes that have locked a file (``flock``), as far as this user may look."""
+def appenders(shared_memory: Path) -> list[Locker]:
+    """The process that appends to a log, by the file of its shared memory, as far as this user may look."""
+    return lockers(shared_memory, "POSIX", _WRITE_LOCK)
+
+
+def lockers(path: Path, kind: str = "FLOCK", first: str = "0") -> list[Locker]:
+    """The processes that have locked a file, from the byte ``first`` on, as far as this user may look."""
     try:
         file = path.stat()
+        inode = str(file.st_ino)
         if Path("/proc/self").readlink() != Path(str(os.getpid())):
             return []
         lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
@@ -33,7 +43,7 @@ def lockers(path: Path) -> list[Locker]:
         return []
     found: list[Locker] = []
     for fields in map(str.split, lines):
-        if len(fields) == 8 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(file.st_ino):
+        if len(fields) == 8 and (kind, inode, first) == (fields[1], fields[5].rpartition(":")[2], fields[6]):
             pid = int(fields[4])
             with suppress(OSError):  # it has ended, or is another user's
                 if _has_open(pid, file):
@@ -41,12 +51,18 @@ def lockers(path: Path) -> list[Locker]:
     return found
 
 
-def boot() -> bytes:
-    """The current boot id of the machine."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
-    except OSError:
-        return bytes(36)
+def not_free(folder: Path, found: list[Locker], patience_s: float) -> LogUnavailableError:
+    """The error for a log that could not be locked. ``found``: the holders of the lock."""
+    holder, hint = "a process of another user or container", "Look at that process; end it if it hangs."
+    if found:
+        holder = f"process {found[0].pid}"
+        if found[0].is_stopped:
+            holder += ", which is stopped,"
+            hint = f"Continue it (`kill -CONT {found[0].pid}`) or end it (`kill -KILL {found[0].pid}`)."
+    return LogUnavailableError(
+        f"{holder} holds the append lock of {str(folder)!r}, which was not free for {patience_s:g} s",
+        hint=f"{hint} Until then nobody can append. Nothing committed is lost.",
+    )
 
 
 def _has_open(pid: int, file: os.stat_result) -> bool:

@@ -1,11 +1,10 @@
-"""The append lock: only its holder may append, and only its holder copies the WAL into the database.
+"""Locks on files, and the note beside the database.
 
-It is a lock on a file, so the death of its holder frees it at once. It also covers what SQLite's own write lock does
-not: the note, and the time between two transactions. A holder keeps it for one commit, which takes milliseconds. A
-stopped holder (SIGSTOP, a debugger) does not release it: a process that has waited for ``patience_s`` raises an error
-that names the holder, and the operator continues or ends it. If it is ended, SQLite drops its open transaction.
+A lock on a file is freed by the death of its holder. Commits need none of them: for these SQLite has its own.
 
-The file has a note: what the last holder knew of the log. See ``Note``.
+SQLite takes a WAL that ends early, or is missing, for a whole one, and a sync that fails once for a sync that may be
+repeated. But the kernel reports a failed write-back only once, and takes the bytes for synced then. So the note holds
+what SQLite does not tell: how many commits there were, how many a sync has covered, and whether a sync has failed.
 """
 
 from __future__ import annotations
@@ -13,46 +12,19 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-import zlib
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 from weakref import WeakSet
 
-from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded.failures import failing
-from tailrace.log.embedded.holders import boot, lockers
+from tailrace.log.embedded.holders import lockers, not_free
 
-LOCK = "lock"
-_NOTE = Struct("<36sQQ?I")
-_FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
-
-
-class Note(NamedTuple):
-    """What the last holder knew. It is not synced: after a power loss it may be old, and never too new."""
-
-    boot: bytes = b""
-    """Boot id of the machine at that time; empty if nothing is known."""
-    commits: int = 0
-    """Number of commits in the log."""
-    synced: int = 0
-    """How many of them are known to be on the disk."""
-    in_doubt: bool = False
-    """Whether a sync has failed, so that bytes which the kernel takes for synced may not be on the disk."""
-
-    @classmethod
-    def parsed(cls, data: bytes) -> Note:
-        """The note in a file; an empty one if there is none, or it is damaged."""
-        if len(data) != _NOTE.size or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            return cls()
-        return cls(*_NOTE.unpack(data)[:-1])
-
-    def packed(self) -> bytes:
-        """The bytes of the file."""
-        data = _NOTE.pack(*self, 0)[:-4]
-        return data + zlib.crc32(data).to_bytes(4, "little")
+NOTE = "note"
+_NOTE = Struct("<QQ?")
+_NAP_S = 0.02
 
 
 class FileLock:
@@ -70,13 +42,18 @@ class FileLock:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         return self._descriptor
 
-    def acquire(self) -> bool:
-        """Lock the file, without waiting. Returns False if another process has locked it. Raises OSError."""
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    def acquire(self, patience_s: float = 0.0) -> bool:
+        """Lock the file. Returns False if another process has locked it for so long. Raises OSError."""
+        deadline_s = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    return False
+                time.sleep(_NAP_S)
+            else:
+                return True
 
     def is_open_at_its_path(self) -> bool:
         """Whether this process has the file open, and it was not deleted or replaced."""
@@ -86,10 +63,6 @@ class FileLock:
             )
         except OSError:
             return False
-
-    def release(self) -> None:
-        """Release the lock, and keep the file open."""
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Release the lock and close the file. It is opened again on demand."""
@@ -109,22 +82,31 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
-class AppendLock:
-    """The lock of one log, for one thread at a time. ``patience_s``: how long to wait for another holder."""
+class Note(NamedTuple):
+    """What is known of a log apart from its database. It is not synced: after a power loss it may be old, and never too new."""
+
+    commits: int = 0
+    """Number of commits in the log."""
+    synced: int = 0
+    """How many of them are known to be on the disk."""
+    sync_failed: bool = False
+    """Whether a sync has failed, so that bytes which the kernel takes for synced may not be on the disk."""
+
+
+def last_note(folder: Path) -> Note:
+    """The note of a log; an empty one if there is none that can be read."""
+    try:
+        return _parsed((folder / NOTE).read_bytes())
+    except OSError:
+        return Note()
+
+
+class NoteFile(FileLock):
+    """The note of a log, written by each process that appends; locked while one creates or opens the log."""
 
     def __init__(self, folder: Path, *, patience_s: float = 60.0) -> None:
+        super().__init__(folder / NOTE)
         self.patience_s = patience_s
-        self.note = Note()
-        """While the lock is held: the note, which the holder may replace."""
-        self._folder = folder
-        self._file = FileLock(folder / LOCK)
-
-    def last_note(self) -> Note:
-        """The note, without the lock. An empty one if there is none that can be read."""
-        try:
-            return Note.parsed(self._file.path.read_bytes())
-        except OSError:
-            return Note()
 
     @contextmanager
     def held(self) -> Generator[None]:
@@ -133,49 +115,40 @@ class AppendLock:
         Raises:
             LogUnavailableError: The holder did not release the lock in time; or the folder cannot be written.
         """
-        process = os.getpid()
-        with failing(self._folder, "taking the append lock"):
-            self._acquire()
-        self.note = before = Note()
-        try:
-            with failing(self._folder, "taking the append lock"):
-                self.note = before = Note.parsed(os.pread(self._file.descriptor, _NOTE.size, 0))
+        with closing(FileLock(self.path)) as lock:
+            with failing(self.path.parent, "opening the log"):
+                if not lock.acquire(self.patience_s):
+                    raise not_free(self.path.parent, lockers(self.path), self.patience_s)
             yield
-        finally:
-            if process == os.getpid():  # the lock is not that of a child that was forked inside the block
-                if self.note != before:
-                    # The file has its length, so no full disk: after an error only less is checked.
-                    with suppress(OSError):
-                        os.pwrite(self._file.descriptor, self.note.packed(), 0)
-                self._file.release()
 
-    def keep_note(self) -> None:
-        """While the lock is held: wait until the file has a note on the disk."""
-        self.note = self.note._replace(boot=self.note.boot or boot())
-        os.pwrite(self._file.descriptor, self.note.packed(), 0)
-        os.fsync(self._file.descriptor)
+    def make(self) -> None:
+        """Wait until the file is on the disk, in its whole length."""
+        if os.fstat(self.descriptor).st_size < _NOTE.size:
+            os.pwrite(self.descriptor, bytes(_NOTE.size), 0)
+        os.fsync(self.descriptor)
 
-    def close(self) -> None:
-        """Close the file. It is opened again on demand."""
-        self._file.close()
+    def read(self) -> Note:
+        """The note."""
+        return _parsed(os.pread(self.descriptor, _NOTE.size, 0))
 
-    def _acquire(self) -> None:
-        deadline_s, nap_s = time.monotonic() + self.patience_s, _FIRST_NAP_S
-        while not self._file.acquire():
-            if time.monotonic() > deadline_s:
-                raise self._not_free()
-            time.sleep(nap_s)
-            nap_s = min(nap_s * 1.5, _LONGEST_NAP_S)
+    def committed(self, commits: int, *, synced: bool) -> None:
+        """Note the number of commits. Another process may have noted a later one: then less is checked."""
+        self._write(0, commits.to_bytes(8, "little") * (2 if synced else 1))
 
-    def _not_free(self) -> LogUnavailableError:
-        found = lockers(self._file.path)
-        holder, hint = "a process of another user or container", "Look at that process; end it if it hangs."
-        if found:
-            holder = f"process {found[0].pid}"
-            if found[0].is_stopped:
-                holder += ", which is stopped,"
-                hint = f"Continue it (`kill -CONT {found[0].pid}`) or end it (`kill -KILL {found[0].pid}`)."
-        return LogUnavailableError(
-            f"{holder} holds the append lock of {str(self._folder)!r}, which was not free for {self.patience_s:g} s",
-            hint=f"{hint} Until then nobody can append. Nothing committed is lost.",
-        )
+    def synced(self, commits: int) -> None:
+        """Note that so many commits are on the disk."""
+        with suppress(OSError):
+            if self.read().synced < commits:
+                self._write(8, commits.to_bytes(8, "little"))
+
+    def sync_failed(self) -> None:
+        """Note that a sync has failed. This is not taken back: the log is to be copied."""
+        self._write(16, b"\1")
+
+    def _write(self, at: int, data: bytes) -> None:
+        with suppress(OSError):  # it has its length, so no full disk. After an error only less is checked
+            os.pwrite(self.descriptor, data, at)
+
+
+def _parsed(data: bytes) -> Note:
+    return Note(*_NOTE.unpack(data[: _NOTE.size].ljust(_NOTE.size, b"\0")))

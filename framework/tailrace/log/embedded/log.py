@@ -14,13 +14,12 @@ from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
 from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
-from tailrace.log.embedded.holders import boot
-from tailrace.log.embedded.lock import AppendLock
+from tailrace.log.embedded.lock import NoteFile
 from tailrace.log.embedded.placing import EmbeddedPlacer
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.tasks import EmbeddedTasks, owner_of
-from tailrace.log.embedded.view import View, check_note, warn_of_loss
+from tailrace.log.embedded.view import View
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
@@ -45,19 +44,19 @@ class EmbeddedLog(PlainLog):
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
         self.path = Path(path).absolute()
         self.options = options = options or LogOptions()
-        self._lock = lock = AppendLock(self.path, patience_s=options.patience_s)
-        self._view = View(self.path, self._check)
+        self._note = note = NoteFile(self.path, patience_s=options.patience_s)
+        self._view = View(self.path)
         try:
-            prepare(self.path, lock, create=create)
+            prepare(self.path, note, create=create)
             if (self.path / WAL).exists():
                 check_machine(self.path)
             self._view.version()
         except BaseException:
-            lock.close()
+            note.close()
             raise
         self.admin = PlainAdmin(self, self._keep_all)
         self._appender = Appender(
-            self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
+            self._view, note, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
 
     @property
@@ -76,10 +75,9 @@ class EmbeddedLog(PlainLog):
                 return
             before = list(changes.topics().values())
             place = before[-1].first_place + before[-1].partitions if before else 0
-            number = before[-1].number + 1 if before else 0
             compacted = int(settings.compacted)
             limits = settings.retention_ms, settings.retention_bytes
-            changes.put(TOPICS, (topic,), (number, place, settings.partitions, compacted, *limits))
+            changes.put(TOPICS, (topic,), (place, settings.partitions, compacted, *limits))
             for partition in range(settings.partitions):
                 changes.put(PARTITIONS, (place + partition,), Bounds())
 
@@ -105,7 +103,7 @@ class EmbeddedLog(PlainLog):
             offset = rows.first_at(place, timestamp_ms)
             while (block := rows.block_at(place, offset)) is not None:
                 if block.max_ms >= timestamp_ms:
-                    for record in rows.decoded(block, rows.data(block)):
+                    for record in rows.records(block):
                         if record.timestamp_ms >= timestamp_ms and record.offset >= start:
                             return record.offset
                 offset = block.end
@@ -123,7 +121,7 @@ class EmbeddedLog(PlainLog):
         found: dict[tuple[str, str], int | None] = {}
         with self._view.moment() as rows:
             for topic, one in rows.topics().items():
-                for last in rows.last_published(one.number):
+                for last in rows.last_published(one.first_place):
                     publisher, mark, channel = last.publisher.partition(CHANNEL)
                     found[f"{topic}{mark}{channel}", publisher] = last.watermark_ms
         return found
@@ -171,7 +169,7 @@ class EmbeddedLog(PlainLog):
 
     def published(self, topic: str, /) -> list[PublishedAt]:
         with self._view.moment() as rows:
-            return [PublishedAt(*one[1:]) for one in rows.published(rows.topic(topic).number, 0)]
+            return [PublishedAt(*one[1:]) for one in rows.published(rows.topic(topic).first_place, 0)]
 
     def placer(self, _scratch: str, /) -> EmbeddedPlacer:
         return EmbeddedPlacer(self._appender)
@@ -252,9 +250,7 @@ class EmbeddedLog(PlainLog):
         Raises:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
         """
-        note = self._lock.last_note()  # before the moment begins: others commit meanwhile
         with self.compaction_paused(), self._view.moment("verifying the log") as rows:
-            warn_of_loss(check_note(rows, note, boot(), self._view.path), self.path)
             verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:
@@ -266,7 +262,7 @@ class EmbeddedLog(PlainLog):
             LogUnavailableError: The copy cannot be written. What was written of it is removed.
             ForeignLogError: The folder holds something, or is in the log's own folder.
         """
-        return copy_log(self._view, Path(folder))
+        return copy_log(self.path, Path(folder))
 
     def sync(self) -> None:
         """Wait until all commits of this process are on the disk, whatever the policy."""
@@ -275,15 +271,9 @@ class EmbeddedLog(PlainLog):
     def close(self) -> None:
         self._appender.close()
         self._view.close()
-        self._lock.close()
+        self._note.close()
 
     # --- internal
-
-    def _check(self, rows: Rows) -> int:
-        """Check the note and the small tables. Returns how many commits a power loss has taken."""
-        lost = check_note(rows, self._lock.last_note(), boot(), self._view.path)
-        rows.check_digest()
-        return lost
 
     def _bounds(self, topic: str, partition: int) -> Bounds:
         with self._view.moment() as rows:

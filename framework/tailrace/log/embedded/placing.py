@@ -13,7 +13,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.blocks import MOST_BYTES, MOST_RECORDS, encode_records
 from tailrace.log.embedded.database import PARTITIONS
-from tailrace.log.embedded.rows import Block, Bounds, Changes
+from tailrace.log.embedded.rows import Bounds, Changes
 from tailrace.log.interface import PublishedAt, Stretch, TopicPartition
 
 
@@ -43,7 +43,7 @@ class EmbeddedPlacer:
         ended. So the ends are raised to those of the publications before: it never holds too soon.
         """
         with self._appender.turn("copying watermarks of another log") as changes:
-            number, last = changes.topic(topic).number, changes.ends(topic)
+            number, last = changes.topic(topic).first_place, changes.ends(topic)
             before = changes.published_before(number, 1 << 62)
             reached = [0] * len(last) if before is None else list(before.ends)
             for one in publications:
@@ -58,24 +58,17 @@ class EmbeddedPlacer:
 
 def _append(changes: Changes, place: TopicPartition, records: Sequence[InputRecord], stop: int) -> None:
     number = changes.place(*place)
-    start, end, highest_ms, size = changes.bounds(number)
+    end = changes.bounds(number).end
     if end > (records[0].offset if records else stop):
         raise _not_at(place, end, records[0].offset if records else stop)
-    commits = changes.before.commits + 1
     for some in _blocks(records):
         data, max_ms = encode_records(some)
-        base, last = some[0].offset, some[-1].offset
-        highest_ms, size = max(highest_ms, max_ms), size + len(data)
-        changes.add_block(
-            Block(
-                number, end, last + 1, base, last, commits, max_ms, highest_ms, len(data), zlib.crc32(data)
-            ),
-            data,
+        base, last, checksum = some[0].offset, some[-1].offset, zlib.crc32(data)
+        end = changes.append(
+            number, data, base=base, last=last, end=last + 1, max_ms=max_ms, checksum=checksum
         )
-        end = last + 1
     if end < stop:
-        changes.add_block(Block(number, end, stop, end, end - 1, commits, 0, highest_ms, 0, 0), b"")
-    changes.put(PARTITIONS, (number,), (start, stop, highest_ms, size))
+        changes.append(number, b"", base=end, last=end - 1, end=stop, max_ms=Bounds().highest_ms, checksum=0)
 
 
 def _blocks(records: Sequence[InputRecord]) -> Iterator[Sequence[InputRecord]]:

@@ -23,7 +23,7 @@ class _Cursor:
     def __init__(self, place: int, topic: int, position: int) -> None:
         self.place = place
         self.topic = topic
-        """Number of the topic."""
+        """Place of the first partition of the topic."""
         self.position = position
         self.records: list[InputRecord] = []
         """The records of the current block. Those from ``at`` on are not returned yet."""
@@ -65,7 +65,7 @@ class EmbeddedReader:
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
         with self._view.moment() as rows:
-            place, number = rows.place(topic, partition), rows.topic(topic).number
+            place, number = rows.place(topic, partition), rows.topic(topic).first_place
         self._cursors[TopicPartition(topic, partition)] = _Cursor(place, number, offset)
 
     def forget(self, topic: str, partition: int, /) -> None:

@@ -1,16 +1,16 @@
-"""Reads and writes the rows of the log, and checks each row that it reads.
+"""Reads and writes the rows of the log.
 
 ``Rows`` reads, inside a transaction of its connection; ``Changes`` also writes. Both keep the small rows that
-they have seen, as long as nobody else has changed the log. ``Changes`` maintains the digest: the exclusive or
-of the checksums of all small rows.
+they have seen, as long as nobody else has changed the log. A block of records has a checksum, which is compared
+whenever its records are read.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,16 +19,7 @@ from tailrace.core.errors import CorruptLogError, UnknownTopicError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import blocks as blocks_
-from tailrace.log.embedded.database import (
-    LOW_BITS,
-    OFFSETS,
-    PARTITIONS,
-    SMALL_TABLES,
-    TOPICS,
-    Connection,
-    Table,
-    checksum_of,
-)
+from tailrace.log.embedded.database import LOW_BITS, OFFSETS, PARTITIONS, TOPICS, Connection, Table
 from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.interface import TopicPartition, TopicSettings
 
@@ -42,15 +33,11 @@ class State(NamedTuple):
 
     identity: bytes
     commits: int
-    digest: int
-    published: int = 0
-    """The digest of all publications."""
 
 
 class Topic(NamedTuple):
     """A row of the table ``topics``."""
 
-    number: int
     first_place: int
     partitions: int
     compacted: int
@@ -92,23 +79,22 @@ class Block(NamedTuple):
     base: int
     last: int
     """``base - 1`` if no record is left."""
-    commits: int
-    """Number of the last commit that has contributed to it."""
     max_ms: int
     highest_ms: int
     """The highest timestamp in the partition up to here. It never falls from one block to the next."""
     length: int
-    data_checksum: int
+    checksum: int
+    """CRC-32 of its records, followed by the other columns."""
 
     @property
     def id(self) -> int:
         """The id of its row."""
         return self.place << LOW_BITS | self.first
 
-    @property
-    def row(self) -> tuple[int, ...]:
-        """The columns of its row, but the data."""
-        return (self.id, *self[2:], zlib.crc32(_BLOCK.pack(*self)))
+    @classmethod
+    def sealed(cls, *columns: int, of_records: int) -> Block:
+        """A block with its checksum. ``columns``: all others; ``of_records``: CRC-32 of its records."""
+        return cls._make((*columns, zlib.crc32(_SEALED.pack(*columns), of_records)))
 
 
 class Published(NamedTuple):
@@ -120,12 +106,13 @@ class Published(NamedTuple):
     ends: Sequence[int]
 
 
-_BLOCK = Struct("<10q")
-_BLOCK_COLUMNS = "id, end_offset, base, last, commits, max_ms, highest_ms, length, data_checksum, checksum"
+_SEALED = struct.Struct("<8q")
+_BLOCK_COLUMNS = "id, end_offset, base, last, max_ms, highest_ms, length, checksum"
 _AT_OR_BEFORE = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
 _AT_OR_BEFORE_WITH_DATA = _AT_OR_BEFORE.replace("checksum FROM", "checksum, data FROM")
 _FROM = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? ORDER BY id"
-_PUBLISHED = "SELECT id, publisher, watermark_ms, ends, checksum FROM publications "
+_INSERT_BLOCK = f"INSERT INTO blocks VALUES ({', '.join('?' * 9)})"
+_PUBLISHED = "SELECT id, publisher, watermark_ms, ends FROM publications "
 _LAST_PUBLISHED = f"""
     WITH RECURSIVE names(name) AS (  -- SQLite has no skip scan of an index
         SELECT min(publisher) FROM publications
@@ -147,7 +134,7 @@ class Rows:
     def __init__(self, connection: Connection, path: Path) -> None:
         self.connection = connection
         self.path = path
-        self._kept: dict[tuple[object, ...], tuple[tuple[Any, ...], int] | None] = {}
+        self._kept: dict[tuple[object, ...], tuple[Any, ...] | None] = {}
 
     def forget(self) -> None:
         """Forget the rows that are kept: somebody else may have changed them."""
@@ -157,36 +144,29 @@ class Rows:
 
     def state(self) -> State:
         """The state of the log."""
-        row = self._one("SELECT identity, commits, digest, published, checksum FROM log WHERE id = 1")
-        if row is None or checksum_of("log", row[:-1]) != row[-1]:
+        row = self._one("SELECT identity, commits FROM log WHERE id = 1")
+        if row is None:
             raise self.damage("the row with the state of the log")
-        return State(*row[:-1])
+        return State(*row)
 
     def get(self, table: Table, *key: object) -> tuple[Any, ...] | None:
         """The values of a row; None if there is no such row."""
-        found = self._found(table, key)
-        return None if found is None else found[0]
+        place = (table.name, *key)
+        try:
+            return self._kept[place]
+        except KeyError:
+            pass
+        row = self._one(table.select, key)
+        found = None if row is None else row[len(key) :]
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[place] = found
+        return found
 
     def all(self, table: Table) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """Key and values of each row of a table."""
-        for row in list(self.connection.execute(_SELECT_ALL[table.name])):
-            if checksum_of(table.name, row[:-1]) != row[-1]:
-                raise self.damage(f"a row of {table.name}")
-            yield row[: len(table.keys)], row[len(table.keys) : -1]
-
-    def check_digest(self) -> None:
-        """Check that no row of the small tables is missing, and none is an old one. Reads all of them."""
-        digest = self.state().digest
-        for table in SMALL_TABLES:
-            for key, values in self.all(table):
-                digest ^= checksum_of(table.name, (*key, *values))
-        if digest:
-            raise CorruptLogError(
-                "rows of a table are missing, or are older than others: the file is damaged, or the database and its WAL are of "
-                "different moments",
-                path=str(self.path),
-                hint=DAMAGED,
-            )
+        for row in list(self.connection.execute(table.select_all)):
+            yield row[: table.keys], row[table.keys :]
 
     def topic(self, name: str) -> Topic:
         """The settings of a topic, and where it is."""
@@ -203,7 +183,7 @@ class Rows:
     def topics(self) -> dict[str, Topic]:
         """All topics by name, in the order of their creation."""
         found = {key[0]: Topic(*values) for key, values in self.all(TOPICS)}
-        return dict(sorted(found.items(), key=lambda one: one[1].number))
+        return dict(sorted(found.items(), key=lambda one: one[1].first_place))
 
     def place(self, topic: str, partition: int) -> int:
         """The place of a partition that exists."""
@@ -243,24 +223,18 @@ class Rows:
         block = self._covering(None if row is None else row[:-1], place, offset)
         if block is None or row is None:
             return None
-        return block, self.decoded(block, row[-1])
+        return block, self._decoded(block, row[-1])
 
     def blocks(self, place: int, first: int = 0, before: int = _LOW) -> Iterator[Block]:
         """The blocks of a partition that begin at ``first`` or after it, and before another offset."""
         low = place << LOW_BITS
         for row in self.connection.execute(_FROM, (low | first, low | max(0, before - 1))):
-            yield self._checked(row)
+            yield _block(row)
 
-    def data(self, block: Block) -> bytes:
-        """The bytes of a block, as ``blocks`` encodes them."""
-        row = self._one("SELECT data FROM blocks WHERE id = ?", (block.id,))
-        if row is None:
-            raise self.damage("a block", block.place, block.first)
-        return self._whole(block, row[0])
-
-    def decoded(self, block: Block, data: bytes) -> list[InputRecord]:
+    def records(self, block: Block) -> list[InputRecord]:
         """The records of a block."""
-        return blocks_.decode(self._whole(block, data), block.base) if block.last >= block.base else []
+        row = self._one("SELECT data FROM blocks WHERE id = ?", (block.id,))
+        return self._decoded(block, None if row is None else row[0])
 
     def next_record(self, place: int, offset: int) -> Block | None:
         """The block with the next record at or after an offset; None if there is none."""
@@ -292,7 +266,7 @@ class Rows:
         for row in self.connection.execute(
             _PUBLISHED + "WHERE id BETWEEN ? AND ? ORDER BY id", (low | number, low | _LOW)
         ):
-            yield self._published(row)
+            yield _published(row)
 
     def published_before(self, topic: int, number: int) -> Published | None:
         """The last publication of a topic below a running number."""
@@ -300,18 +274,18 @@ class Rows:
         row = self._one(
             _PUBLISHED + "WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (low, low | min(number, _LOW))
         )
-        return None if row is None else self._published(row)
+        return None if row is None else _published(row)
 
     def last_published(self, topic: int, number: int = _LOW) -> list[Published]:
         """Of each publisher its last publication below a running number, and its last watermark, in order."""
         low = topic << LOW_BITS
         rows = self.connection.execute(_LAST_PUBLISHED, (low, low | min(number, _LOW)))
-        return [self._published(row) for row in rows]
+        return [_published(row) for row in rows]
 
     # --- internal
 
     def damage(self, what: str, place: int | None = None, offset: int | None = None) -> CorruptLogError:
-        """The error for a row that is missing or does not match its checksum."""
+        """The error for a row that is missing, or a block that does not match its checksum."""
         where = "" if place is None else f" of {self.name_of(place)}"
         where += "" if offset is None else f" from offset {offset} on"
         return CorruptLogError(
@@ -328,25 +302,8 @@ class Rows:
     def _one(self, statement: str, bindings: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
         return next(self.connection.execute(statement, bindings), None)
 
-    def _found(self, table: Table, key: tuple[object, ...]) -> tuple[tuple[Any, ...], int] | None:
-        place = (table.name, *key)
-        try:
-            return self._kept[place]
-        except KeyError:
-            pass
-        row = self._one(_SELECT[table.name], key)
-        found = None
-        if row is not None:
-            if checksum_of(table.name, row[:-1]) != row[-1]:
-                raise self.damage(f"a row of {table.name}")
-            found = row[len(key) : -1], row[-1]
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[place] = found
-        return found
-
     def _covering(self, row: tuple[Any, ...] | None, place: int, offset: int) -> Block | None:
-        block = None if row is None else self._checked(row)
+        block = None if row is None else _block(row)
         if block is not None and offset < block.end:
             return block
         bounds = self.bounds(place)
@@ -354,28 +311,23 @@ class Rows:
             raise self.damage("a block", place, offset)
         return None
 
-    def _checked(self, row: tuple[Any, ...]) -> Block:
-        identity, *others, checksum = row
-        place, first = identity >> LOW_BITS, identity & _LOW
-        block = Block(place, first, *others)
-        if not _is_whole(block, checksum):
-            raise self.damage("a block", place, first)
-        return block
-
-    def _whole(self, block: Block, data: object) -> bytes:
-        if (
-            not isinstance(data, bytes)
-            or len(data) != block.length
-            or zlib.crc32(data) != block.data_checksum
-        ):
+    def _decoded(self, block: Block, data: Any) -> list[InputRecord]:
+        try:
+            checksum = zlib.crc32(_SEALED.pack(*block[:-1]), zlib.crc32(data))
+        except (TypeError, struct.error):  # no row, or a value of another type
+            checksum = None
+        if checksum is None or checksum != block.checksum:
             raise self.damage("a block", block.place, block.first)
-        return data
+        return blocks_.decode(data, block.base) if block.last >= block.base else []
 
-    def _published(self, row: tuple[Any, ...]) -> Published:
-        identity, publisher, watermark_ms, ends, checksum = row
-        if checksum_of("publications", row[:-1]) != checksum:
-            raise self.damage("a publication")
-        return Published(identity & _LOW, publisher, watermark_ms, _ends.decode(ends))
+
+def _block(row: tuple[Any, ...]) -> Block:
+    return Block(row[0] >> LOW_BITS, row[0] & _LOW, *row[1:])
+
+
+def _published(row: tuple[Any, ...]) -> Published:
+    identity, publisher, watermark_ms, ends = row
+    return Published(identity & _LOW, publisher, watermark_ms, _ends.decode(ends))
 
 
 class Changes(Rows):
@@ -386,20 +338,14 @@ class Changes(Rows):
         self.before = state = self.state()
         if self._seen != state:
             self.forget()
-        self._digest, self.published_digest = state.digest, state.published
         self.changed = False
 
     _seen: State | None = None
 
     def end(self) -> State:
         """Count a commit. Returns the new state, which takes effect with COMMIT."""
-        self._seen = state = State(
-            self.before.identity, self.before.commits + 1, self._digest, self.published_digest
-        )
-        self.connection.execute(
-            "UPDATE log SET commits = ?, digest = ?, published = ?, checksum = ? WHERE id = 1",
-            (*state[1:], checksum_of("log", state)),
-        )
+        self._seen = state = self.before._replace(commits=self.before.commits + 1)
+        self.connection.execute("UPDATE log SET commits = ? WHERE id = 1", (state.commits,))
         return state
 
     def forget(self) -> None:
@@ -409,18 +355,26 @@ class Changes(Rows):
 
     def put(self, table: Table, key: tuple[object, ...], values: tuple[Any, ...]) -> None:
         """Insert or replace a row."""
-        before = self._found(table, key)
-        if before is not None and before[0] == values:
+        if self.get(table, *key) == values:
             return
-        checksum = checksum_of(table.name, (*key, *values))
-        self._digest ^= checksum ^ (0 if before is None else before[1])
-        self.connection.execute(_REPLACE[table.name], (*key, *values, checksum))
-        self._kept[table.name, *key] = tuple(values), checksum
+        self.connection.execute(table.replace, (*key, *values))
+        self._kept[table.name, *key] = tuple(values)
         self.changed = True
+
+    def append(
+        self, place: int, data: bytes, *, base: int, last: int, end: int, max_ms: int, checksum: int
+    ) -> int:
+        """Append a block to a partition, up to the offset ``end``. ``checksum``: CRC-32 of the data. Returns the new end."""
+        start, first, highest_ms, size = self.bounds(place)
+        highest_ms = max(highest_ms, max_ms)
+        columns = place, first, end, base, last, max_ms, highest_ms, len(data)
+        self.add_block(Block.sealed(*columns, of_records=checksum), data)
+        self.put(PARTITIONS, (place,), (start, end, highest_ms, size + len(data)))
+        return end
 
     def add_block(self, block: Block, data: bytes) -> None:
         """Insert a block."""
-        self.connection.execute(_INSERT_BLOCK, (*block.row, data))
+        self.connection.execute(_INSERT_BLOCK, (block.id, *block[2:], data))
         self.changed = True
 
     def drop_block(self, block: Block) -> None:
@@ -433,38 +387,10 @@ class Changes(Rows):
         last = self.published_before(topic, _LOW)
         number = last.number + 1 if last else 1
         row = (topic << LOW_BITS | number, publisher, watermark_ms, _encoder.encode(ends))
-        checksum = checksum_of("publications", row)
-        self.published_digest ^= checksum
-        self.connection.execute("INSERT INTO publications VALUES (?, ?, ?, ?, ?)", (*row, checksum))
+        self.connection.execute("INSERT INTO publications VALUES (?, ?, ?, ?)", row)
         self.changed = True
 
     def drop_published(self, topic: int, number: int) -> None:
         """Delete a publication."""
-        place = (topic << LOW_BITS | number,)
-        for (checksum,) in self.connection.execute(
-            "DELETE FROM publications WHERE id = ? RETURNING checksum", place
-        ):
-            self.published_digest ^= checksum
+        self.connection.execute("DELETE FROM publications WHERE id = ?", (topic << LOW_BITS | number,))
         self.changed = True
-
-
-def _is_whole(block: Block, checksum: object) -> bool:
-    try:
-        return block.last >= block.base - 1 and zlib.crc32(_BLOCK.pack(*block)) == checksum
-    except Exception:  # noqa: BLE001 (struct.error, or the error of a value that is no number)
-        return False
-
-
-_SELECT_ALL = {
-    one.name: f"SELECT {', '.join((*one.keys, *one.values, 'checksum'))} FROM {one.name}"
-    for one in SMALL_TABLES
-}
-_SELECT = {
-    one.name: f"{_SELECT_ALL[one.name]} WHERE {' AND '.join(f'{key} = ?' for key in one.keys)}"
-    for one in SMALL_TABLES
-}
-_REPLACE = {
-    one.name: f"INSERT OR REPLACE INTO {one.name} VALUES ({', '.join('?' * (len(one.keys + one.values) + 1))})"
-    for one in SMALL_TABLES
-}
-_INSERT_BLOCK = f"INSERT INTO blocks VALUES ({', '.join('?' * 11)})"

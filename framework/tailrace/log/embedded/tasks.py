@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -60,18 +59,15 @@ class EmbeddedTasks(ClaimedTasks):
             one.close()
 
     def _claim(self, number: int) -> None:
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while not self._claims[number].acquire():
-            if time.monotonic() > deadline_s:
-                owner = owner_of(self._folder, self.app, number) or Owner(0, stopped=False)
-                pid = owner.pid or "of another user or container"
-                way = f" (`kill -CONT {pid}`, `kill -KILL {pid}`)" if owner.stopped else ""
-                raise TaskOwnedError(
-                    f"the task {self.app}/{number} is owned by another process ({pid}), which is "
-                    f"{'stopped' if owner.stopped else 'alive'}",
-                    hint=f"Stop that worker first. If it is stopped, continue or end it{way}; if it hangs, end it.",
-                )
-            time.sleep(0.02)
+        if not self._claims[number].acquire(_PATIENCE_S):
+            owner = owner_of(self._folder, self.app, number) or Owner(0, stopped=False)
+            pid = owner.pid or "of another user or container"
+            way = f" (`kill -CONT {pid}`, `kill -KILL {pid}`)" if owner.stopped else ""
+            raise TaskOwnedError(
+                f"the task {self.app}/{number} is owned by another process ({pid}), which is "
+                f"{'stopped' if owner.stopped else 'alive'}",
+                hint=f"Stop that worker first. If it is stopped, continue or end it{way}; if it hangs, end it.",
+            )
 
 
 def owner_of(folder: Path, app: str, number: int) -> Owner | None:

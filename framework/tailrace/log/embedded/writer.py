@@ -14,8 +14,8 @@ from tailrace.core.errors import CommitUnknownError, FencedError
 from tailrace.core.records import CHANNEL, RawOutput
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
-from tailrace.log.embedded.database import OFFSETS, PARTITIONS, WRITERS
-from tailrace.log.embedded.rows import Block, Changes, Rows
+from tailrace.log.embedded.database import OFFSETS, WRITERS
+from tailrace.log.embedded.rows import Changes, Rows
 from tailrace.log.interface import TopicPartition
 from tailrace.log.routing import Router
 
@@ -75,29 +75,22 @@ def commit_batch(
     publisher: str,
 ) -> dict[TopicPartition, int]:
     """Write a batch as rows, in a turn of the appender. Returns the new end of each partition written."""
-    commits = changes.before.commits + 1
     ends: dict[TopicPartition, int] = {}
     for at, blocks in batch.encoded().items():
         place = changes.place(*at)
-        start, end, highest_ms, size = changes.bounds(place)
+        base = changes.bounds(place).end
         for data, records, checksum, max_ms in blocks:
-            first, end = end, end + records
-            highest_ms = max(highest_ms, max_ms)
-            size += len(data)
-            changes.add_block(
-                Block(
-                    *(place, first, end, first, end - 1), *(commits, max_ms, highest_ms, len(data), checksum)
-                ),
-                data,
+            end = base + records
+            base = changes.append(
+                place, data, base=base, last=end - 1, end=end, max_ms=max_ms, checksum=checksum
             )
-        changes.put(PARTITIONS, (place,), (start, end, highest_ms, size))
-        ends[at] = end
+        ends[at] = base
     for at, offset in offsets.items():
         changes.put(OFFSETS, (group, *at), (offset,))
     for name, watermark_ms in watermarks.items():
         topic, mark, channel = name.partition(CHANNEL)
         changes.publish(
-            changes.topic(topic).number, f"{publisher}{mark}{channel}", watermark_ms, changes.ends(topic)
+            changes.topic(topic).first_place, f"{publisher}{mark}{channel}", watermark_ms, changes.ends(topic)
         )
     return ends
 
