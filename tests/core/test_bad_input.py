@@ -21,6 +21,8 @@ from tailrace.core.errors import (
     StateLeakError,
     UsageError,
 )
+from tailrace.core.records import RECORD_BYTES, UNREADABLE
+from tailrace.history.dead_letters.letters import read
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 
@@ -400,6 +402,8 @@ def odd_app() -> tuple[tr.App, Any, Any]:
                     ctx.emit(packed, Told(n))
                 case "emit at":
                     ctx.emit(packed, Told(1), at=n)
+                case "tell":
+                    raise ValueError("7" * 1_000_000 + "8")
                 case _:
                     self.good += 1
 
@@ -449,4 +453,38 @@ def test_a_value_that_nothing_can_hold_is_the_events_fault(do: str, field: str) 
         assert letter.reason == "handler-failed"
         assert kept(h, keep, "k").good == 2
         h.end_of_input()
+        h.replay()
+
+
+def test_a_value_beyond_the_limit_is_not_decoded_and_its_letter_has_the_beginning() -> None:
+    app, odds, keep = odd_app()
+    at_ms = 1_767_225_600_000
+    good = b'{"key":"k","do":"good"}'
+    with Harness(app) as h:
+        h.log._router.max_record_bytes = 1 << 30
+        h.log.append("odds", b"k", good + b" " * (RECORD_BYTES - len(good)), at_ms)
+        for beyond in (good + b" " * (RECORD_BYTES + 1 - len(good)), b"x" * (RECORD_BYTES + 1)):
+            h.log.append("odds", b"k", beyond, at_ms, (("h", b"1"),))
+        h.log.append("odds", b"k" * (2 << 20), b"x" * (RECORD_BYTES - (1 << 20)), at_ms)
+        h.log.append("odds", b"k", good, at_ms, ((UNREADABLE, b""),))
+        h.send(odds, Odd("k", "good"), timestamp_ms=at_ms)
+        assert kept(h, keep, "k").good == 2
+        cut, again, keyed, unreadable = (read(0, one) for one in h.log.read("odd.dead-letters"))
+        assert {one.reason for one in (cut, again, keyed, unreadable)} == {"undecodable"}
+        for one in (cut, again):
+            assert (one.cut, one.record.headers) == (RECORD_BYTES + 4, ())
+            assert (one.record.key, len(one.record.value or b"")) == (b"k", 1 << 20)
+        assert (keyed.cut, len(keyed.record.key or b"")) == (RECORD_BYTES + (1 << 20), 1 << 20)
+        assert (unreadable.cut, unreadable.record.value) == (None, good)
+        h.replay()
+
+
+def test_a_long_error_is_cut_in_the_letter() -> None:
+    app, odds, _ = odd_app()
+    with Harness(app) as h:
+        h.send(odds, Odd("k", "tell", tree=Tree(7)), timestamp_ms=1_767_225_600_000)
+        (letter,) = h.dead_letters()
+        assert (letter.error[:14], letter.error[-3:]) == ("ValueError: 77", "778")
+        assert len(letter.error) < 10_100
+        assert len(letter.headers["tailrace-traceback"]) < 10_100
         h.replay()

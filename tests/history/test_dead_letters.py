@@ -95,6 +95,16 @@ def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:
     assert (values(log), closed_letters(log, "app")) == ([], {})
 
 
+def test_a_letter_that_is_cut_is_not_redriven_and_can_be_dropped(log) -> None:
+    topic, key, value, at_ms, headers = letter(99)
+    writer = log.writer("task")
+    writer.append([Output(topic, key, value, at_ms, (*headers, ("tailrace-cut", b"40000000")))])
+    writer.commit()
+    outcome = redrive(log)
+    assert (len(outcome.done), len(outcome.cut), 99 in values(log)) == (10, 1, False)
+    assert close_letters(log, "app", "dropped", everything, now_ms=0).done == outcome.cut
+
+
 def test_an_app_that_never_ran_has_no_dead_letters(log) -> None:
     with pytest.raises(UnknownTopicError, match="no dead letters of an app 'other'"):
         list(dead_letters(log, "other"))

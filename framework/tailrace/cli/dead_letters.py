@@ -210,6 +210,10 @@ def _lines(outcome: Closed, how: How, *, dry_run: bool) -> Iterator[str]:
         (outcome.before, "had been redriven or dropped before."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
         (outcome.of_tables, f"came from tables, as old values: {_some(outcome.of_tables)}. Set them again."),
+        (
+            outcome.cut,
+            f"have only the beginning of a record that was too large: {_some(outcome.cut)}. Its producer has to send it again.",
+        ),
         (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),
     ]
     for ids, said in lines:

@@ -18,6 +18,7 @@ CHANGELOG: Final = ".changelog"
 TAPE: Final = ".tape"
 _CHANGELOG: Final = re.compile(r"(.+)\.changelog(?:\.\d+)?")
 _KEPT: Final = re.compile(r"(?:changelog(?:\.\d+)?|tape)$")
+_PASSED: Final = (*FORWARDED, ".dead-letters", ".inbox")
 
 
 def changelog_of(app: str, generation: int = 0) -> str:
@@ -34,6 +35,11 @@ def is_changelog_of(app: str, topic: str) -> bool:
 def is_kept(topic: str) -> bool:
     """Whether a task writes a topic for itself: a changelog, which Faust has too, or a tape."""
     return _KEPT.search(topic) is not None
+
+
+def is_passed_on(topic: str) -> bool:
+    """Whether a topic of an app holds what came from its inputs: copies of records, dead letters, messages."""
+    return topic.endswith(_PASSED)
 
 
 def _own(ending: str) -> Callable[[str], str]:

@@ -30,6 +30,12 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
 
+UNREADABLE: Final = "tailrace-unreadable-headers"
+"""In place of the headers of a record that a log cannot read."""
+RECORD_BYTES: Final = 31 << 20
+"""The largest value that a task decodes, and the largest dead letter. Kafka's topics of an app take a little more: see ``log.kafka.topic_config``."""
+
+
 class OwnKey(tuple[tuple[str, bytes], ...]):
     """See ``OWN_KEY``."""
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
+from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
-from tailrace.core.names import is_kept
+from tailrace.core.names import is_kept, is_passed_on
 from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
@@ -76,7 +77,8 @@ class Router:
                 if not _BYTES.issuperset(map(type, column)):
                     _refuse_type(topic, name, column)
             # What a task keeps for itself has no limit. Many failures make its tape large, and it must be written anyway.
-            is_limited = partition is None or not is_kept(topic)
+            # Nor has what an input brings: another limit let it in.
+            is_limited = (partition is None or not is_kept(topic)) and not is_passed_on(topic)
             if is_limited and _longest(keys) + _longest(values) > self.max_record_bytes:
                 self._check_sizes(some, count)
             is_known = partition is not None or count == 1
@@ -100,8 +102,9 @@ class Router:
 
     def _check_sizes(self, outputs: Sequence[RawOutput], count: int) -> None:
         """Refuse the first record that is too large, if any: the longest key and value may be of different records."""
-        for topic, key, value, _, _ in outputs:
-            if (size := len(value or b"")) + len(key or b"") > self.max_record_bytes:
+        for topic, key, value, _, headers in outputs:
+            is_redriven = any(name == REDRIVEN_HEADER for name, _ in headers)
+            if (size := len(value or b"")) + len(key or b"") > self.max_record_bytes and not is_redriven:
                 self._refuse(topic, self._numbers_of([key], count)[0], key, size)
 
     def _count(self, topic: str, partition: int | None) -> int:

@@ -50,6 +50,24 @@ def test_what_a_task_writes_into_its_own_partition_has_no_limit(tmp_path: Path) 
     log.close()
 
 
+def test_what_an_input_has_brought_has_no_limit(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path, LogOptions(max_record_bytes=1_000))
+    writer, redriven = log.writer("w"), (("tailrace-redriven", b"a.dead-letters/0-0"),)
+    large = [
+        ("a.dead-letters", ()),
+        ("a.t.by-key", ()),
+        ("a.t.broadcast", ()),
+        ("a.inbox", ()),
+        ("t", redriven),
+    ]
+    for topic, headers in large:
+        log.create_topic(topic, TopicSettings(1))
+        writer.append([Output(topic, b"k", bytes(2_000_000), 0, headers)])
+    writer.commit()
+    assert [log.end_offset(topic, 0) for topic, _ in large] == [1] * len(large)
+    log.close()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

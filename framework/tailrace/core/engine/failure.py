@@ -38,7 +38,7 @@ from tailrace.core.errors import (
     UsageError,
     WrongPartitionError,
 )
-from tailrace.core.records import Headers
+from tailrace.core.records import RECORD_BYTES, Headers, InputRecord, RawOutput
 from tailrace.core.suggestions import did_you_mean
 
 _TAILRACE = __name__.partition(".")[0]
@@ -127,6 +127,20 @@ def handler_error(
 
 
 REASON_HEADER: Final = "tailrace-reason"
+CUT_HEADER: Final = "tailrace-cut"
+"""Header of a dead letter that is not all of its record: the bytes of the record."""
+_KEPT_BYTES: Final = 1 << 20
+_TEXT: Final = 10_000
+
+
+def dead_letter(topic: str, record: InputRecord, headers: Headers) -> RawOutput:
+    """The dead letter of a record. Of one that is too large, it has the beginnings of key and value, and none of its headers."""
+    _, at_ms, key, value, own = record
+    size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in own)
+    if size <= RECORD_BYTES:
+        return topic, key, value, at_ms, own + headers
+    cut = (CUT_HEADER, str(size).encode())
+    return topic, key and key[:_KEPT_BYTES], value and value[:_KEPT_BYTES], at_ms, (*headers, cut)
 
 
 def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> Headers:
@@ -150,10 +164,14 @@ def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> 
     if cause is not None:
         fields["traceback"] = "".join(_traced(cause))
     return tuple(
-        (f"tailrace-{name}", str(value).encode(errors="backslashreplace"))
+        (f"tailrace-{name}", _bounded(str(value)).encode(errors="backslashreplace"))
         for name, value in fields.items()
         if value is not None
     )
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT // 2]} ... {text[-_TEXT // 2 :]}"
 
 
 def _timer_text(name: str | None, time_ms: int) -> str:

@@ -22,10 +22,21 @@ from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
-from tailrace.core.records import DELETED, FOR_OTHERS, Delivery, Head, Headers, InputRecord, Refused
+from tailrace.core.records import (
+    DELETED,
+    FOR_OTHERS,
+    RECORD_BYTES,
+    UNREADABLE,
+    Delivery,
+    Head,
+    Headers,
+    InputRecord,
+    Refused,
+)
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
+_SPECIAL: Final = frozenset((REDRIVEN_HEADER, UNREADABLE))
 
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
@@ -169,6 +180,11 @@ class InputDecoder:
         if record.value is None:
             hint = "If it deletes a key, declare the topic with app.table."
             return _refused(record, "undecodable", "the record has no value", hint)
+        if record.headers and UNREADABLE in map(_name_of, record.headers):
+            return _refused(record, "undecodable", "the name of a header is not UTF-8")
+        if len(record.value) > RECORD_BYTES:
+            detail = f"the value has {len(record.value)} bytes, and the limit is {RECORD_BYTES}"
+            return _refused(record, "undecodable", detail)
         try:
             event = self._plan.decode(record.value)
         except msgspec.ValidationError as error:
@@ -193,7 +209,9 @@ class InputDecoder:
             return None
         try:
             offsets, stamps, record_keys, values, headers = zip(*records, strict=True)
-            if any(headers) and REDRIVEN_HEADER in map(_name_of, chain.from_iterable(headers)):
+            if any(headers) and not _SPECIAL.isdisjoint(map(_name_of, chain.from_iterable(headers))):
+                return None
+            if max(map(len, values)) > RECORD_BYTES:
                 return None
             events = list(map(plan.decode, values))
             keys = list(map(plan.key_of, events))

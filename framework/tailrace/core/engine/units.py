@@ -18,6 +18,7 @@ from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import (
+    dead_letter,
     dead_letter_headers,
     explain_attribute_error,
     handler_error,
@@ -390,7 +391,7 @@ class Units:
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
-            letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
+            letter = dead_letter(letter[0], record, headers)
         self.unit.outputs.append(letter)
 
     def unhandled(self, number: int, why: Any, record: InputRecord | None) -> int:
@@ -433,12 +434,4 @@ class Units:
         if refused.reason == FROM_THE_FUTURE:
             self.tape.skips.append(tape.Skip(number, offset, list(headers)))
             self.ahead.append((number, offset))
-        self.unit.outputs.append(
-            (
-                self.plan.dead_letters_topic,
-                record.key,
-                record.value,
-                record.timestamp_ms,
-                record.headers + headers,
-            )
-        )
+        self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))

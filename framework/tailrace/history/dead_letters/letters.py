@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
+from tailrace.core.engine.failure import CUT_HEADER
 from tailrace.core.engine.redriven import OPERATORS_HEADER
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.names import apps_in, dead_letters_of
@@ -43,6 +44,8 @@ class DeadLetter(NamedTuple):
     operators: str | None
     """The operators of the unit, if others have handled the record in units of their own."""
     traceback: str | None
+    cut: int | None
+    """The bytes of the record, if the letter has only its beginning."""
 
     @property
     def id(self) -> str:
@@ -101,6 +104,7 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
         key=found.get("tailrace-key"),
         operators=found.get(OPERATORS_HEADER),
         traceback=found.get("tailrace-traceback"),
+        cut=number(CUT_HEADER),
     )
 
 

@@ -20,7 +20,7 @@ from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import OPERATORS_HEADER, redriven_header
 from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
 from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
-from tailrace.core.records import Headers, Output
+from tailrace.core.records import UNREADABLE, Headers, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters
 from tailrace.history.reading.residence import check_lives_here
@@ -51,6 +51,8 @@ class Closed(NamedTuple):
     """Not redriven: written by another program."""
     of_tables: list[str]
     """Not redriven: from tables, of which an old value would become the newest one."""
+    cut: list[str]
+    """Not redriven: too large, so the letter has only the beginning of its record."""
 
 
 def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, tuple[How, int]]:
@@ -110,7 +112,7 @@ def close_letters(
     check_lives_here(log, app)
     topic, notes = dead_letters_of(app), redriven_of(app)
     letters = filter(wanted, dead_letters(log, app, on_hidden))
-    outcome = Closed([], [], [], [], [])
+    outcome = Closed([], [], [], [], [], [])
     known = log.topics()
 
     def list_of(letter: DeadLetter) -> list[str]:
@@ -122,6 +124,8 @@ def close_letters(
             return outcome.foreign
         if letter.topic is None:
             return outcome.without_record
+        if letter.cut is not None:
+            return outcome.cut
         return outcome.of_tables if letter.topic in known and known[letter.topic].compacted else outcome.done
 
     if dry_run or topic not in known:  # then ``letters`` says that the app has never run
@@ -165,7 +169,8 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
     _, timestamp_ms, key, value, headers = letter.record
     number, offset = letter.origin_partition, letter.origin_offset
     origin = None if number is None or offset is None else (number, offset)
-    again: Headers = (*headers, redriven_header(dead_letters_of(app), letter.id, origin))
+    own = tuple(one for one in headers if one[0] != UNREADABLE)
+    again: Headers = (*own, redriven_header(dead_letters_of(app), letter.id, origin))
     if letter.operators is not None:
         again = (*again, (OPERATORS_HEADER, letter.operators.encode()))
     if key is not None or number is None:

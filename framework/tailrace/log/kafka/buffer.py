@@ -13,7 +13,7 @@ from operator import is_, itemgetter
 from typing import Any, Final, NamedTuple
 
 from tailrace.core.errors import EventValueError
-from tailrace.core.records import Headers, InputRecord, record_of
+from tailrace.core.records import UNREADABLE, Headers, InputRecord, record_of
 from tailrace.log.kafka.library import Message, library
 
 NO_TIMESTAMP: Final = -1
@@ -56,7 +56,10 @@ def records_of(messages: Sequence[Message], first: int) -> list[InputRecord]:
     times_ms: list[int] = list(map(_second, _column(kind.timestamp, messages)))
     if NO_TIMESTAMP in times_ms:
         times_ms = [0 if one == NO_TIMESTAMP else one for one in times_ms]
-    headers: list[Any] = list(_column(kind.headers, messages))
+    try:
+        headers: list[Any] = list(_column(kind.headers, messages))
+    except (SystemError, UnicodeError):
+        headers = list(map(_readable, messages))
     # Nothing is strict: a ``repeat`` has no end.
     columns = zip(
         _column(kind.offset, messages),
@@ -83,6 +86,14 @@ def stored_times(times_ms: Iterable[int], topic: str) -> list[int]:
 def _column(read: Any, messages: Sequence[Message]) -> Iterable[Any]:
     found: Iterable[Any] = map(read, messages)
     return found
+
+
+def _readable(message: Message) -> list[tuple[str, bytes | None]] | None:
+    """The headers of a message, or a mark if the name of one is not UTF-8."""
+    try:
+        return message.headers()
+    except (SystemError, UnicodeError):
+        return [(UNREADABLE, b"")]
 
 
 def _headers(found: list[tuple[str, bytes | None]] | None) -> Headers:
