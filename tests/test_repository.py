@@ -138,3 +138,27 @@ def test_an_ignored_type_error_names_its_rule_and_its_reason() -> None:
 def last_of(rest: str) -> str:
     """What follows the last ignore of a line."""
     return re.sub(r".*#\s*(?:type|pyright):\s*ignore\[[\w, -]+\]", "", rest)
+
+
+def test_what_threads_decode_has_a_decoder_that_was_made_at_import() -> None:
+    """Two threads that are the first to decode a struct of msgspec end the process by SIGSEGV."""
+    rooms = (
+        "core",
+        "http",
+        "log",
+        "runtime",
+        "serve",
+        "history/dead_letters",
+        "history/reading",
+        "history/status",
+    )
+    files = [one for room in rooms for one in (FRAMEWORK / room).rglob("*.py")]
+    files += [*(FRAMEWORK / "state" / "snapshots").glob("*.py"), FRAMEWORK / "lab" / "versions.py"]
+    files += [FRAMEWORK / "history" / "rebuilding" / f"{name}.py" for name in ("job", "request", "results")]
+    found = [
+        f"{file.relative_to(FRAMEWORK)}:{number}"
+        for file in files
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if re.search(r"\bdecode\(.*\btype=\w*[A-Z]", line)
+    ]
+    assert not found, "\n".join(found)

@@ -72,6 +72,9 @@ class Rebuilt(msgspec.Struct):
     """The snapshot that its history begins with, if any."""
 
 
+_rebuilt = msgspec.json.Decoder(Rebuilt)
+
+
 def make(
     plan: Plan, request: Request, workers: int | None, folder: str, followers: str | None = None
 ) -> Rebuilt:
@@ -81,7 +84,7 @@ def make(
         Path(folder) / "rebuilt.json",
     )
     if file.is_file():
-        done = msgspec.json.decode(file.read_bytes(), type=Rebuilt)
+        done = _rebuilt.decode(file.read_bytes())
         if done.code == code:
             return done
     kept = None if followers is None else followers_in(Path(followers))

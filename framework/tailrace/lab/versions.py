@@ -22,6 +22,7 @@ from tailrace.core.errors import UnknownAppError, UsageError, WorkerLostError
 from tailrace.history.rebuilding.results import Failure
 
 T = TypeVar("T")
+_answer = msgspec.json.Decoder(tuple[Failure | None, msgspec.Raw])
 _REQUIREMENTS = [
     f":(top)*{one}" for one in ("requirements*", ".lock", "pyproject.toml", "setup.py", "setup.cfg")
 ]
@@ -140,7 +141,7 @@ class Version:
                 f"the process of {self.name} ended with exit code {self._process.wait()}",
                 hint="See its messages above. An interpreter must have Tailrace installed.",
             )
-        failure, value = msgspec.json.decode(line, type=tuple[Failure | None, msgspec.Raw])
+        failure, value = _answer.decode(line)
         if failure is not None:
             error = failure.error()
             error.what = f"{self.name}: {error.what}"

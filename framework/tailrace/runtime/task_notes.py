@@ -69,6 +69,9 @@ class TaskNote(msgspec.Struct, omit_defaults=True, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
+_note = msgspec.json.Decoder(TaskNote)
+
+
 class TaskNotes:
     """Reads and leaves the notes of an app's tasks. ``committed`` returns the versions that have committed a task, by its changelog."""
 
@@ -186,7 +189,7 @@ def _versions_of(cut: InputRecord | None) -> Sequence[str]:
 def _decoded(text: str) -> TaskNote | None:
     """A note; None if there is none, or it is not one of ours."""
     try:
-        return msgspec.json.decode(text, type=TaskNote) if text else None
+        return _note.decode(text) if text else None
     except msgspec.MsgspecError:
         return None
 

@@ -35,6 +35,7 @@ class _Version(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_version = msgspec.json.Decoder(_Version)
 _decoder = msgspec.json.Decoder(SchemaRow)
 
 
@@ -121,7 +122,7 @@ def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
     Raises FormatError if another version wrote it, CorruptStateError if it is damaged.
     """
     try:
-        written = msgspec.json.decode(row, type=_Version).format
+        written = _version.decode(row).format
         check_format("the schema stored with the state", written, FORMAT)
         return _decoder.decode(row).actors
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

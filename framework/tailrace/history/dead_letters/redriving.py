@@ -38,6 +38,9 @@ class Note(msgspec.Struct, frozen=True):
     letters: bytes
 
 
+_note = msgspec.json.Decoder(Note)
+
+
 class Closed(NamedTuple):
     """The result of a redrive or of a drop, as lists of ids."""
 
@@ -74,7 +77,7 @@ def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dic
         if record.key is None:
             continue
         try:
-            note = msgspec.json.decode(record.value or b"", type=Note)
+            note = _note.decode(record.value or b"")
             if is_there(note.letters):
                 found[record.key.decode()] = note.how, record.timestamp_ms
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -18,6 +18,7 @@ versions and the inputs that were left.
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Final, TypeVar
 
 import msgspec
@@ -32,6 +33,8 @@ READ: Final = "read"
 ROWS: Final = "rows"
 SNAPSHOT: Final = "snapshot"
 _T = TypeVar("_T")
+_TYPES: Final = Lock()
+"""Two threads cannot be the first to decode a type at once."""
 
 
 def cut_header(name: str, value: object) -> Headers:
@@ -50,7 +53,9 @@ def header_in(headers: Headers, name: str, kind: type[_T]) -> _T | None:
     """``header_of`` for the headers of a cut's record."""
     data = dict(headers).get(name)
     try:
-        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+        with _TYPES:
+            decoder = msgspec.msgpack.Decoder(kind)
+        return None if data is None else decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise CorruptStateError(f"the header {name!r} of a cut cannot be read: {error}") from error
 

@@ -44,12 +44,15 @@ class Move(msgspec.Struct, frozen=True):
     place: str
 
 
+_move = msgspec.json.Decoder(Move)
+
+
 def last_move(log: Log, app: str) -> Move | None:
     """The last record of an app's moves; None if it was never moved."""
     topic = moves_of(app)
     found = last(log, topic, 0) if topic in log.topics() else None
     try:
-        return None if found is None else msgspec.json.decode(found.value or b"", type=Move)
+        return None if found is None else _move.decode(found.value or b"")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         offset = -1 if found is None else found.offset
         raise ForeignLogError(

@@ -90,6 +90,9 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return self.step in ("ready", "done")
 
 
+_upgrade = msgspec.json.Decoder(Upgrade)
+
+
 def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade | None:
     """The last record of an app's upgrades, or the last one of a step; None if there is none. Raises ForeignLogError."""
     topic = upgrades_of(app)
@@ -101,7 +104,7 @@ def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade
 
 def _decoded(record: InputRecord, topic: str) -> Upgrade:
     try:
-        return msgspec.json.decode(record.value or b"", type=Upgrade)
+        return _upgrade.decode(record.value or b"")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignLogError(
             f"the topic {topic!r} has a record that is no upgrade of the app: {error}",

@@ -107,6 +107,5 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.msgpack.encode(self)
 
 
-def decode_unit(data: bytes) -> Unit:
-    """The unit in the bytes of ``Unit.encode``."""
-    return msgspec.msgpack.decode(data, type=Unit)
+decode_unit = msgspec.msgpack.Decoder(Unit).decode
+"""The unit in the bytes of ``Unit.encode``."""

@@ -121,6 +121,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return dataclasses.replace(self.until.of(partition), as_of_ms=self.as_of_ms) if self.limited else None
 
 
+_request = msgspec.msgpack.Decoder(Request)
+
+
 def checked(request: Request) -> Request:
     """The request with absolute paths, so that it does not depend on a working folder.
 
@@ -166,7 +169,7 @@ def _check_incremental(request: Request) -> None:
 def _check_types(request: Request) -> None:
     """Refuse values of wrong types, which structs do not look at: a snapshot could not be read again."""
     try:
-        msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=Request)
+        _request.decode(msgspec.msgpack.encode(request))
     except (TypeError, msgspec.MsgspecError) as error:
         raise UsageError(
             f"the request has an option of a wrong type or value: {error}",

@@ -163,9 +163,8 @@ def encode_result(result: UnitResult) -> bytes:
     return msgspec.msgpack.encode(result)
 
 
-def decode_result(data: bytes) -> UnitResult:
-    """The result in the bytes of ``encode_result``."""
-    return msgspec.msgpack.decode(data, type=UnitResult)
+decode_result = msgspec.msgpack.Decoder(UnitResult).decode
+"""The result in the bytes of ``encode_result``."""
 
 
 def _plain(value: Any) -> Any:

@@ -52,6 +52,9 @@ class LastFailure(msgspec.Struct, frozen=True, omit_defaults=True):
         return ", ".join(f"{name} {value}" for name in names if (value := getattr(self, name)) is not None)
 
 
+_last_failure = msgspec.json.Decoder(LastFailure)
+
+
 def note_failure(log: StoredLog, app: str, error: Exception) -> None:
     """Note why this process ends. If that is not possible, it is logged."""
     if isinstance(error, _NOT_NOTED):
@@ -78,7 +81,7 @@ def last_failure(log: Log, app: str, commits: Iterable[tuple[int, int | None]]) 
     topic = last_failure_of(app)
     record = last(log, topic, 0) if topic in log.topics() else None
     try:
-        found = None if record is None else msgspec.json.decode(record.value or b"", type=LastFailure)
+        found = None if record is None else _last_failure.decode(record.value or b"")
     except (msgspec.MsgspecError, UnicodeDecodeError):  # of another program
         return None
     if found is None:

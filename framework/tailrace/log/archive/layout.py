@@ -95,6 +95,10 @@ class _EndsContent(msgspec.Struct):
     offsets: dict[str, list[int]]
 
 
+_label, _topic = msgspec.json.Decoder(_Label), msgspec.json.Decoder(_Topic)
+_content, _ends = msgspec.json.Decoder(ChunkContent), msgspec.json.Decoder(_EndsContent)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Chunk:
     """Offsets from ``start`` up to ``stop``; its records have timestamps from ``first_ms`` to ``last_ms``."""
@@ -149,7 +153,7 @@ class Archive:
                     hint="Give the archive a folder of its own. Nothing in this folder was changed.",
                 ) from None
             return False
-        label = self._decoded(data, _Label, LABEL)
+        label = self._decoded(data, _label, LABEL)
         number, self.log_identity = label.format, label.log
         check_format("the archive", number, FORMAT, path=self.folder.shown)
         return True
@@ -167,7 +171,7 @@ class Archive:
         """The topics that have been archived, as they were kept."""
         found: dict[str, TopicSettings] = {}
         for file in self._named(_TOPICS):
-            stored = self._decoded((self.folder / _TOPICS / file).read(), _Topic, f"{_TOPICS}/{file}")
+            stored = self._decoded((self.folder / _TOPICS / file).read(), _topic, f"{_TOPICS}/{file}")
             name = unquote(file.removesuffix(".json"))
             found[name], self._notes[name] = stored.settings, stored.note
         return found
@@ -208,7 +212,7 @@ class Archive:
     def content(self, place: TopicPartition, chunk: Chunk) -> ChunkContent:
         """What the marker of a chunk says."""
         marker = self._chunk_folder(place) / chunk.name
-        return self._decoded(marker.read(), ChunkContent, marker.shown)
+        return self._decoded(marker.read(), _content, marker.shown)
 
     def add(self, place: TopicPartition, chunk: Chunk, content: ChunkContent) -> None:
         """Make a chunk part of the archive. Raises FileExistsError if it is one already."""
@@ -223,7 +227,7 @@ class Archive:
         """The ends of topics at the latest moment up to which they were archived together, if any."""
         names = [*topics]
         for file in sorted(self._named(_ENDS), reverse=True):
-            content = self._decoded((self.folder / _ENDS / file).read(), _EndsContent, f"{_ENDS}/{file}")
+            content = self._decoded((self.folder / _ENDS / file).read(), _ends, f"{_ENDS}/{file}")
             if content.offsets.keys() >= set(names):
                 return Ends(content.position, {name: content.offsets[name] for name in names})
         return None
@@ -238,9 +242,9 @@ class Archive:
         names = [one.name for one in (self.folder / folder).entries()]
         return [name for name in names if name.endswith(".json") and not name.startswith(".")]
 
-    def _decoded(self, data: bytes, type_: type[_T], name: str) -> _T:
+    def _decoded(self, data: bytes, decoder: msgspec.json.Decoder[_T], name: str) -> _T:
         try:
-            return msgspec.json.decode(data, type=type_)
+            return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ArchiveError(f"it cannot be read: {error}", path=name, hint=_HINT) from error
 

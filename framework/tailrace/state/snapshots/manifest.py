@@ -106,6 +106,7 @@ class _AnyManifest(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_any_manifest, _manifest = msgspec.json.Decoder(_AnyManifest), msgspec.json.Decoder(Manifest)
 
 
 def sealed(manifest: Manifest) -> Manifest:
@@ -124,9 +125,9 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
     """Read a manifest. Raises FormatError, or AlteredSnapshotError if a byte has changed."""
     hint = "Remove this folder. The others cannot be listed before, since it may be the latest snapshot."
     try:
-        number = msgspec.json.decode(data, type=_AnyManifest).format
+        number = _any_manifest.decode(data).format
         check_format(f"snapshot {snapshot!r}", number, FORMAT, path=path)
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = _manifest.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AlteredSnapshotError(
             f"the manifest cannot be read: {error}", snapshot=snapshot, path=path, hint=hint
