@@ -78,6 +78,14 @@ def test_snapshots_that_could_not_be_taken_are_refused_before_the_service_runs(
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.long
+def test_a_bounded_run_ends_if_its_workers_die_whenever_they_start(tmp_path: Path) -> None:
+    arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--create-topics", "--workers", 2)
+    with Running("run", "tests.cli.dies:app", *arguments, "--until-end") as service:
+        assert service.ended() == 1
+    assert "died with exit code 7 at each of 3 starts. See its messages above." in service.text()
+
+
 BEFORE = """
 import tailrace as tr
 from tests.cli.shop import Purchase

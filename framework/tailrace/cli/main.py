@@ -12,6 +12,9 @@ exit 130  ended by Ctrl-C
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -20,9 +23,11 @@ import click
 
 from tailrace.cli.commands import Commands, exit_code_of
 from tailrace.cli.console import show_waiting
+from tailrace.cli.showing import printable
 from tailrace.core.errors import TailraceError
 
 INTERRUPTED = 130
+_TERMINATED = 128 + signal.SIGTERM
 COMMANDS = (
     "run", "status", "get", "serve", "replay", "explore", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
     "topics", "dead-letters", "retire", "upgrade", "migrate", "reshape", "faust", "graph", "schemas",
@@ -60,11 +65,27 @@ def tailrace() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and end the process. See the head of this file."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed; a file that is opened later must not get its number
+            os.set_inheritable(number := os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, mode))
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
+    begins = sys.argv[1:2] == [
+        "run"
+    ]  # a service that has not begun has nothing to commit; later it takes the signal
+    if begins or os.getpid() == 1:  # the first process of a container has no default action
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0 if begins else _TERMINATED))
     sys.exit(execute(arguments))
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is written to standard error, in one line."""
+    for given in (*(sys.argv[1:] if arguments is None else arguments), *_settings()):
+        if any("\ud800" <= one <= "\udfff" for one in given):
+            shown = given.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            return _complain(f"{printable(shown)} is not UTF-8: correct it.", click.UsageError.exit_code)
     try:
         code = tailrace.main(arguments, prog_name="tailrace", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -79,6 +100,10 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except TailraceError as error:
         return _complain(str(error), exit_code_of(error))
     return code if isinstance(code, int) else 0
+
+
+def _settings() -> list[str]:
+    return [f"{name}={value}" for name, value in os.environ.items() if name.startswith("TAILRACE_")]
 
 
 def _complain(message: str, code: int) -> int:

@@ -4,9 +4,10 @@ Process i of n owns the partitions p with ``p % n == i``. The parent handles no 
 the answers up, forwards requests to stop, and fails with the first ``TailraceError`` that a child reports. With ``--http`` it answers for all:
 each child sends what it has measured with its status, and at once that a handler is stuck.
 
-A child that dies without reporting an error (a kill, a crash, an unexpected exception) is restarted, after a pause that grows. One
-that reports a ``TailraceError`` would fail the same way again, so all children leave. If the parent dies, its children see that
-their pipe is closed; they commit and leave.
+A child that dies without reporting an error (a kill, a crash, an unexpected exception) is restarted, after a pause that grows.
+A bounded run fails instead if a child dies at three starts in a row before it has answered. One that reports a
+``TailraceError`` would fail the same way again, so all children leave. If the parent dies, its children see that their pipe is
+closed; they commit and leave.
 
 No child reads a record before all have started their tasks and made the first commits of these. Inputs that were idle before
 the stop count again, and the other tasks must learn that first. A child that is restarted later does not block the others.
@@ -57,6 +58,8 @@ _log = logging.getLogger("tailrace.supervisor")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
 _STEADY_S = 10.0
 """A child that runs for this long has its pause reset."""
+_UNANSWERED = 3
+"""A bounded run fails if a child dies so often before it has answered."""
 _SILENT_S = 15.0
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
 
@@ -172,6 +175,8 @@ class _Child:
     fresh: bool = False
     """Whether ``status`` belongs to the current round of questions."""
     failed: TailraceError | None = None
+    unanswered: int = 0
+    """How often in a row it has died before it answered."""
 
 
 class Phases:
@@ -205,7 +210,7 @@ class Supervisor:
 
     Raises, from ``run``:
         TailraceError: The first error that a child has reported.
-        WorkerLostError: A child did not leave cleanly when it was asked to.
+        WorkerLostError: A child did not leave cleanly when it was asked to; of a bounded run, one cannot start.
     """
 
     def __init__(self, options: ServiceOptions, plan: Plan) -> None:
@@ -350,6 +355,14 @@ class Supervisor:
             self._stop()
         elif self._stopping_s is None:
             pause_s = self._pause(child)
+            child.unanswered = child.unanswered + 1 if child.status is None else 0
+            if self._options.is_bounded and child.unanswered == _UNANSWERED:
+                self._failure = WorkerLostError(
+                    f"worker {child.index} {process.how_it_ended} at each of {_UNANSWERED} starts",
+                    hint="See its messages above.",
+                )
+                self._stop()
+                return
             _log.warning(
                 "a worker %s; it is started again in %.1f s", process.how_it_ended, pause_s, extra=said
             )
