@@ -91,6 +91,7 @@ def random_service(seed: int) -> Harness:
         if random.random() < 0.15:
             now_ms += random.randrange(60)
             h.run([random.choice((COMMIT, CRASH, Clock(now_ms), Watermark(at_ms)))])
+    h.dead_letters()  # some fail
     return h
 
 

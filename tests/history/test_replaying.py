@@ -154,6 +154,7 @@ class TestSomeKeys:
             h.end_of_input()
             recorder = Recorder()
             assert told(compared(h, keys=["a"], observer=recorder)) == []
+            assert len(h.dead_letters()) == 3
         assert [why.partition(":")[0] for why in recorder.passed] == ["it failed, as it did then"] * 2
         assert "a bad timer" in recorder.passed[1]
 

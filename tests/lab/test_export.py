@@ -290,5 +290,6 @@ def test_records_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:
         for value in (b"{}", b"no JSON"):
             h.send_raw(yard.moves, value, key=b'["Riga",1]')
         report = export_topics(h.plan, h.log, Destination(tmp_path / "out"), ["moves"])
+        assert len(h.dead_letters()) == 2
     assert (report.tables[0].rows, report.skipped) == (20, 2)
     assert [one for one in report.notes if "left out: moves partition" in one]

@@ -107,6 +107,7 @@ def test_a_failed_receiver_leaves_the_time_of_its_cause() -> None:
     with Harness(app) as h:
         h.send(steps, Step("a", 1_000, 1_500, timer=2_000, fails=True), Step("b", 3_000))
         assert [one.timestamp_ms for one in h.log.read(app.plan().dead_letters_topic)] == [2_000]
+        assert len(h.dead_letters()) == 1
         assert seen == [(3_000, False), (3_000, False)]
         h.replay()
 
