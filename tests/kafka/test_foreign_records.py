@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tailrace.core.errors import BadRecordError, CorruptStateError, ForeignLogError, RecordTooLargeError
+from tailrace.core.records import UNREADABLE
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
@@ -20,7 +23,7 @@ from tailrace.history.retirement import publishers_of
 from tailrace.log import TopicPartition
 from tests.cli.commands import Ended, run
 from tests.kafka.processes import rebuilt
-from tests.kafka.shop import PLAN, Shop, serving
+from tests.kafka.shop import ORDER, PLAN, Shop, serving
 from tests.kafka.visits import Visits
 
 APP = "tests.kafka.shop:app"
@@ -247,3 +250,42 @@ def test_an_app_that_has_run_reads_a_default_producer_by_repartitioning(way: Way
     way.produce()
     way.done("repartitioned")
     way.await_all()
+
+
+def write_a_header_whose_name_is_not_utf_8(brokers: str, topic: str, value: bytes) -> None:
+    """A record by librdkafka itself, in a process of its own."""
+    code = f"""
+import ctypes, glob, os, confluent_kafka.cimpl
+libs = os.path.join(os.path.dirname(os.path.dirname(confluent_kafka.__file__)), "confluent_kafka.libs", "librdkafka*")
+lib, pointer, number, size = ctypes.CDLL(glob.glob(libs)[0]), ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_headers_new"):
+    getattr(lib, name).restype = pointer
+error = ctypes.create_string_buffer(512)
+conf = lib.rd_kafka_conf_new()
+lib.rd_kafka_conf_set(pointer(conf), b"bootstrap.servers", {brokers.encode()!r}, error, size(512))
+producer = lib.rd_kafka_new(number(0), pointer(conf), error, size(512))
+headers, value = lib.rd_kafka_headers_new(size(1)), {value!r}
+lib.rd_kafka_header_add(pointer(headers), b"\\xff\\xfe", ctypes.c_ssize_t(2), b"v", ctypes.c_ssize_t(1))
+TOPIC, VALUE, KEY, PARTITION, TIME, HEADERS, END = 1, 4, 5, 3, 8, 10, 0
+assert lib.rd_kafka_producev(
+    pointer(producer), TOPIC, {topic.encode()!r}, VALUE, value, size(len(value)), KEY, b"k3", size(2), PARTITION, number(0),
+    TIME, ctypes.c_int64(1_000_000), HEADERS, pointer(headers), END,
+) == 0
+assert lib.rd_kafka_flush(pointer(producer), number(20_000)) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_header_whose_name_is_not_utf_8_makes_its_record_undecodable_and_no_other(shop: Shop) -> None:
+    producer, value = Producer({"bootstrap.servers": shop.brokers}), ORDER % b"k3"
+    producer.produce(f"{shop.prefix}orders", value, b"k3", 0, headers=[("before", b"\xff")])
+    producer.flush(30)
+    write_a_header_whose_name_is_not_utf_8(shop.brokers, f"{shop.prefix}orders", value)
+    producer.produce(f"{shop.prefix}orders", value, b"k3", 0, headers=[("after", None)])
+    producer.flush(30)
+    with closing(shop.log.reader({TopicPartition("orders", 0): 0})) as reader:
+        found = reader.fetch("orders", 0, 10).records
+    assert [one.headers for one in found] == [(("before", b"\xff"),), ((UNREADABLE, b""),), (("after", b""),)]
+    with pytest.raises(BadRecordError, match="the name of a header is not UTF-8") as raised:
+        shop.work()
+    assert (raised.value.topic, raised.value.offset) == ("orders", 1)

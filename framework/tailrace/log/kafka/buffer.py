@@ -56,10 +56,7 @@ def records_of(messages: Sequence[Message], first: int) -> list[InputRecord]:
     times_ms: list[int] = list(map(_second, _column(kind.timestamp, messages)))
     if NO_TIMESTAMP in times_ms:
         times_ms = [0 if one == NO_TIMESTAMP else one for one in times_ms]
-    try:
-        headers: list[Any] = list(_column(kind.headers, messages))
-    except (SystemError, UnicodeError):
-        headers = list(map(_readable, messages))
+    headers = _readable(_column(kind.headers, messages))
     # Nothing is strict: a ``repeat`` has no end.
     columns = zip(
         _column(kind.offset, messages),
@@ -88,12 +85,17 @@ def _column(read: Any, messages: Sequence[Message]) -> Iterable[Any]:
     return found
 
 
-def _readable(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """The headers of a message, or a mark if the name of one is not UTF-8."""
-    try:
-        return message.headers()
-    except (SystemError, UnicodeError):
-        return [(UNREADABLE, b"")]
+def _readable(column: Iterable[Any]) -> list[Any]:
+    """The headers of messages, with a mark for those of which a name is not UTF-8. These must not be asked for twice: it is a segmentation fault."""
+    found: list[Any] = []
+    left = iter(column)
+    while True:
+        try:
+            found.extend(left)
+        except (SystemError, UnicodeError):
+            found.append([(UNREADABLE, b"")])
+        else:
+            return found
 
 
 def _headers(found: list[tuple[str, bytes | None]] | None) -> Headers:
