@@ -166,14 +166,17 @@ def giving(where: str, time: Any) -> tuple[tr.App, tr.Topic[Reading, str]]:
         (FIRST, FIRST * 1_000, True),
         (LAST, NOW_S * 1_000, True),
         (NOW_S, 5_000, False),  # a test that stands in 1970
-        (FIRST - 1, NOW_S * 1_000, False),
+        (FIRST - 1, NOW_S * 1_000, True),  # a duration
+        (15 * 60_000, NOW_S * 1_000, True),
+        (1, FIRST * 1_000, True),
+        (15 * 60_000, FIRST * 1_000 - 1, False),
         (LAST + 1, NOW_S * 1_000, False),
         (0, NOW_S * 1_000, False),
         (NOW_S * 1_000, NOW_S * 1_000, False),
         (datetime.fromtimestamp(NOW_S / 1_000, UTC), NOW_S * 1_000, False),
     ],
 )
-def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
+def test_a_handler_of_this_century_that_gives_seconds_or_a_duration_is_told(
     where: str, time: Any, here_ms: int, refused: bool
 ) -> None:
     app, readings = giving(where, time)
@@ -182,7 +185,12 @@ def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
             h.send(readings, Reading("a", here_ms))
             h.replay()
             return
-        with pytest.raises(HandlerError, match=r"looks like seconds.*multiply by 1000"):
+        said = (
+            r"looks like seconds.*multiply by 1000"
+            if time >= FIRST
+            else r"looks like a duration: .*ctx\.event_time"
+        )
+        with pytest.raises(HandlerError, match=said):
             h.send(readings, Reading("a", here_ms))
 
 

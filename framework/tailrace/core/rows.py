@@ -6,7 +6,7 @@ All rows of one key of one actor are adjacent, so that one scan reads or clears 
     s <actor> 00 <key> 0000 l <list> 00              list       its bounds
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
-    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth, payload; only of a key with many
+    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth, payload, decided; only of a key with many
     i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a
                                                                 store
     k <name>                                         the task's own rows: cut, schema
@@ -54,13 +54,15 @@ _END_OF_KEY = b"\0\0"
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending timer: its time, the seed for its handler's randomness, its depth in a chain of timers, its payload.
 
-    The expiry of a plain field is a timer, too.
+    ``decided_ms``: of a timer in the past, the instant up to which timers had fired when it was set. What it emits to
+    streams is late there. The expiry of a plain field is a timer, too.
     """
 
     time_ms: int
     seed: int
     depth: int = 0
     payload: bytes | None = None
+    decided_ms: int | None = None
 
 
 TimerId = tuple[int, bytes]

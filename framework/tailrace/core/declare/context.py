@@ -121,12 +121,12 @@ class Context(ContextTimers, Generic[K]):
 
         It is ``watermark``, except within a step in which many timers fire: a handler of a stream that is called
         while the timer of another actor fires sees the watermark that all have reached, but its own timers have fired only
-        up to just before that timer. What has been decided at an instant at or before ``fired_to`` is decided.
+        up to just before that timer, or, if it was set in the past, up to where they had fired then. What has been decided at an instant at or before ``fired_to`` is decided.
         """
-        fired = self._unit.fired
+        fired, decided_ms = self._unit.fired, self._unit.decided_ms
         if fired is None or fired[0] != rows.EVENT_TIME or fired[1] > self.watermark:
             return self.watermark
-        return fired[1] - 1
+        return fired[1] - 1 if decided_ms is None else min(decided_ms, self.watermark)
 
     def count_late(self) -> None:
         """Count this event as dropped: it is late, and this handler leaves it out.

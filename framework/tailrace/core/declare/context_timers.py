@@ -12,7 +12,7 @@ from tailrace.core import rows
 from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorPlan, Route
-from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_ms
+from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
 from tailrace.core.errors import DurableValueError, TimerLoopError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS, refusal
@@ -80,7 +80,7 @@ class ContextTimers:
 
         Raises:
             UsageError: The actor has no handler for this timer or its payload, the time is not an instant or looks like
-                seconds, or this handler is a stateless function, which has no timers.
+                seconds or a duration, or this handler is a stateless function, which has no timers.
             TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
         """
         self._set(rows.EVENT_TIME, time, name, payload)
@@ -112,13 +112,13 @@ class ContextTimers:
         table, route = unit.table or self._own("set a timer"), unit.route
         assert route is not None
         # The common case, without a call.
-        if type(time) is int and (
-            SECONDS_LAST_MS < time < INSTANT_LIMIT_MS or -INSTANT_LIMIT_MS < time < SECONDS_FIRST_MS
-        ):
+        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
             time_ms = time
         else:
             time_ms = self._due_ms(time, domain)
-        depth = 0
+        depth, decided_ms = 0, None
+        if domain == rows.EVENT_TIME and time_ms <= self.watermark and time_ms <= self.fired_to:
+            decided_ms = self.fired_to
         if unit.fired is not None:
             fired_domain, fired_ms = unit.fired
             reached = self.watermark if domain == rows.EVENT_TIME else self.now
@@ -139,7 +139,9 @@ class ContextTimers:
             unit.instance._tr_parts or table.parts(unit.instance),
             known if name is not None else (domain, rows.unnamed_timer(time_ms)),
             # The seed is that of the call, without its draws. The name is added when it fires: see ``timer_name``.
-            rows.Timer(time_ms, (unit.salt + unit.origin * SPREAD + route.salt) & MASK, depth, encoded),
+            rows.Timer(
+                time_ms, (unit.salt + unit.origin * SPREAD + route.salt) & MASK, depth, encoded, decided_ms
+            ),
         )
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
@@ -216,6 +218,11 @@ class ContextTimers:
                     family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {decorated}."
                 ),
             )
+
+    @property
+    def fired_to(self) -> int:
+        """The instant up to which the event-time timers of this actor have fired, in ms."""
+        raise NotImplementedError
 
     def _own(self, action: str) -> Any:
         raise NotImplementedError

@@ -7,6 +7,7 @@ These values are internal. A handler sees them only through ``Context``; the eng
     instance              before each handler       the same
     origin, salt, draws   per record or firing      random seeds: the cause of the call, number of the draw
     fired, depth          while a timer fires       its domain and time; number of timers due at once in a row
+    decided_ms            the same                  ``rows.Timer.decided_ms``
     watermark             as the watermark moves    the highest one of the operators that the input concerns
     input                 at the start of a run     the number of the input; in a firing, that of the last run
     taken                 at the end of a run       index of the first head not taken
@@ -36,6 +37,7 @@ class CurrentUnit:
     __slots__ = (
         "chained",
         "count_dropped",
+        "decided_ms",
         "depth",
         "draws",
         "fired",
@@ -67,6 +69,7 @@ class CurrentUnit:
         self.fired: tuple[int, int] | None = None
         """Domain and time of the firing timer."""
         self.depth = 0
+        self.decided_ms: int | None = None
         self.count_dropped: Callable[[], None] = lambda: None
 
     def leave(self) -> None:

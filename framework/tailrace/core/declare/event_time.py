@@ -54,10 +54,16 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
 
 
 def refuse_seconds(time_ms: int, here_ms: int, does: str) -> None:
-    """Refuse a time that a handler gives and that must be in seconds: it is in 1970, the handler's in this century.
+    """Refuse a time that a handler gives and that must be in seconds, or a duration: it is in 1970, the handler's in this century.
 
     ``does`` begins the message of the UnfitValueError.
     """
+    if here_ms >= _OF_TODAY_MS and 0 < time_ms < SECONDS_FIRST_MS:
+        raise UsageError(
+            f"{does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like a duration: the handler's time is "
+            f"{to_datetime(here_ms).isoformat()}",
+            hint="Times are instants: add it to one, such as ctx.event_time or ctx.now.",
+        )
     if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
         meant = to_datetime(time_ms * 1_000).isoformat()
         raise UnfitValueError(

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tailrace.core import rows
+from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.instance_cache import InstanceCache, Rows
@@ -54,6 +55,13 @@ class ActorTimers:
     def moves_the_end(self, name: bytes) -> bool:
         """Whether event time rises to a timer of this name at the end of input: not to an expiry or heartbeat."""
         return name[:1] != rows.EXPIRY and self.timer_name(name)[0] not in self.plan.unless_ended
+
+    def is_of_library(self, name: bytes) -> bool:
+        """Whether an operator or a field of the library has set an event-time timer of this name, not the user."""
+        route = self.plan.event_timers.get(self.timer_name(name)[0])
+        return bool(declaration_of(self.plan.cls).operator) or (
+            route is not None and route.failed is not None
+        )
 
     def due_ms(self, domain: int, key_bytes: bytes, name: bytes) -> int:
         """The time of a timer; NO_WATERMARK if it is not pending. Keeps no instance that is not live."""

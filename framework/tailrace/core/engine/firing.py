@@ -169,7 +169,11 @@ class Firing:
             return
         family, context.timer_name, unit.salt = table.timer_name(name)
         unit.origin, unit.depth = timer.seed, timer.depth
-        unit.fired = (domain, time_ms)
+        unit.fired, unit.decided_ms = (domain, time_ms), timer.decided_ms
+        apart = units.apart
+        if timer.decided_ms is not None:
+            units.apart = True
+            units.judge(time_ms)
         context.timer_due = time_ms
         mark, fired = len(unit.outputs), units.totals.fired
         try:
@@ -191,6 +195,7 @@ class Firing:
             self._give_up(table, key, domain, time_ms, name)
         finally:
             unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
+            unit.decided_ms, units.late, units.apart = None, frozenset(), apart
         units.totals.fired = fired + 1
 
     def _give_up(self, table: Table, key: Any, domain: int, time_ms: int, name: bytes) -> None:
@@ -231,7 +236,8 @@ class Firing:
                 at_ms = table.due_ms(rows.EVENT_TIME, key_bytes, other)
                 if at_ms > latest_ms:
                     latest_ms, key, name = at_ms, table.plan.key_codec.decode(key_bytes), other
-        self.rises[actor] = self.rises[actor] + 1 if name else 0
+        if name and not table.is_of_library(name):  # each of those of an operator is there once
+            self.rises[actor] += 1
         if self.rises[actor] > cap:
             family, full, _ = table.timer_name(name)
             raise TimerLoopError(

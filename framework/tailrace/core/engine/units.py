@@ -286,7 +286,7 @@ class Units:
                 if at_ms != context.event_time:
                     context.event_time, context.is_late, self.late = at_ms, is_late, late
                     if at_ms != time_ms:
-                        self._judge(at_ms)
+                        self.judge(at_ms)
                 for to in self.plan.routes_of_stream[stream.index]:
                     self.invoke(to, None if to.target is None else tables[to.target.index], key, event)
         finally:
@@ -297,13 +297,15 @@ class Units:
         # Not needed after a failure: the next unit sets its own.
         unit.salt, unit.route, unit.table = salt, route, table
 
-    def _judge(self, at_ms: int) -> None:
+    def judge(self, at_ms: int) -> None:
         """Judge an event of a stream that has a time of its own, for each operator by its watermark.
 
-        While a timer fires, receivers have fired only the timers before it, whatever their watermarks.
+        While a timer fires, receivers have fired only the timers before it, whatever their watermarks; or, if it was set in the
+        past, those that were due then.
         """
-        fired, context = self.unit.fired, self.context
-        if fired is not None and fired[0] == rows.EVENT_TIME and at_ms >= fired[1]:
+        fired, decided_ms, context = self.unit.fired, self.unit.decided_ms, self.context
+        is_next = fired is not None and fired[0] == rows.EVENT_TIME and at_ms >= fired[1]
+        if is_next and (decided_ms is None or at_ms > decided_ms):
             context.is_late, self.late = False, frozenset()
         elif self.apart:
             self.late = frozenset(one for one, mark in enumerate(self.marks.of_operator) if at_ms <= mark)

@@ -3,7 +3,7 @@
 ::
 
     state      actor  key  kind  field  entry  value  expiry_ms
-    timers     actor  key  domain  name  time_ms  seed  depth  payload  inside
+    timers     actor  key  domain  name  time_ms  seed  depth  payload  decided_ms  inside
     messages   offset  timestamp_ms  key  value  headers
     deleted    row
 
@@ -67,6 +67,7 @@ def schema_of(table: TableName) -> Any:
             "seed": pa.uint64(),
             "depth": pa.int32(),
             "payload": binary,
+            "decided_ms": number,
             "inside": pa.bool_(),
         },
         MESSAGES: {
@@ -194,6 +195,7 @@ def _timers(actor: Any, key: Any, rest: Any, values: Sequence[bytes], is_value: 
         pa.array([timer.seed for _, timer in found], pa.uint64()),
         pa.array([timer.depth for _, timer in found], pa.int32()),
         pa.array([timer.payload for _, timer in found], pa.binary()),
+        pa.array([timer.decided_ms for _, timer in found], pa.int64()),
         pa.array(inside, pa.bool_()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(TIMERS))
@@ -254,7 +256,8 @@ def chunk_of_timers(batch: Any) -> Chunk:
     batch = batch.filter(compute.invert(batch.column("inside")))
     domain = compute.if_else(_is(batch, "domain", _DOMAINS[0]), b"\0", b"\1")
     numbers = zip(
-        *(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth", "payload")), strict=True
+        *(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth", "payload", "decided_ms")),
+        strict=True,
     )
     values = [rows.encode_timer(rows.Timer(*each)) for each in numbers]
     return _rows(batch, b"t", domain, batch.column("name")), values
