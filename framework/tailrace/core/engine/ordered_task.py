@@ -147,23 +147,37 @@ class OrderedTask(TaskState):
                 sweep.highest_elsewhere[operator] = max(sweep.highest_elsewhere[operator], time_ms)
             else:
                 sweep.waiting[operator].push(plan.index, head, place_ms)
+        late = marks.late_for(plan, time_ms, routes[0][0].operator if one.inbox and routes else -1)
+        late = late.intersection(takers.difference(waits)).union(waits if place_ms != time_ms else ())
         at_once = [route for route in routes if route[0].operator not in waits]
-        if at_once:
+        if at_once or late:  # a late event is counted now, also if it waits
             self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY
-            late = marks.late_for(plan, time_ms, routes[0][0].operator if one.inbox else -1)
-            self._unit_of(one, head, at_once, late.intersection(takers.difference(waits)))
+            self._unit_of(one, head, routes if late else at_once, late, waits)
 
     def _in_its_turn(self, one: BoundInput, head: Head, operator: int, place_ms: int) -> None:
         """Handle an event for an ordered operator."""
+        late = NOBODY if place_ms == head[1] else frozenset(one.plan.touches)
+        if late and one.plan.late != "handle" and not self.is_redriven(one.plan.index, head[4]):
+            return
         self._units.operator = operator
         to: Sequence[BoundRoute] = one.takers(head[3]) if one.inbox else one.waits[operator]
         try:
-            self._unit_of(one, head, to, NOBODY if place_ms == head[1] else frozenset(one.plan.touches))
+            self._unit_of(one, head, to, late)
         finally:
             self._units.operator = tape.ALL
 
-    def _unit_of(self, one: BoundInput, head: Head, to: Sequence[BoundRoute], late: frozenset[int]) -> None:
-        """Handle an event by some of its handlers, as one unit. It is late for the operators ``late``."""
+    def _unit_of(
+        self,
+        one: BoundInput,
+        head: Head,
+        to: Sequence[BoundRoute],
+        late: frozenset[int],
+        waits: Collection[int] | None = None,
+    ) -> None:
+        """Handle an event by some of its handlers, as one unit. It is late for the operators ``late``.
+
+        ``waits``: the operators that handle it in their turn; None if this is such a turn, and it has been counted.
+        """
         offset, time_ms, key, event, record = head
         context, unit, units, number = self._context, self._unit, self._units, one.plan.index
         event = event.message if one.inbox else event
@@ -174,9 +188,12 @@ class OrderedTask(TaskState):
         mark, apart = len(unit.outputs), units.apart
         units.apart = True
         try:
-            if late:
+            if waits is None:
+                context.is_late, units.late = bool(late), late
+            elif late:
                 own_ms = self.watermarks.of_source[number]
                 to = self._routes_of_late(one.plan, event, to, time_ms, record, late, own_ms)
+                to = [route for route in to if route[0].operator not in waits]
             units.record(number, offset, record, to, key, event, mark)
             if unit.chained:
                 units.deliver_chained(key)
