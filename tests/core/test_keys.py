@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tailrace as tr
 from tailrace.core.errors import (
     BadRecordError,
     CorruptStateError,
@@ -20,6 +21,7 @@ from tailrace.core.errors import (
 from tailrace.core.values.key_paths import key_getter, key_type_of
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
+from tailrace.testing import Harness
 from tests.core.durable import TEXT, Colour, Point, Size, Sort, Typed, naive
 
 T = TypeVar("T")
@@ -372,3 +374,53 @@ def test_a_key_behind_something_missing_is_missing(path: Any) -> None:
     with pytest.raises(BadRecordError) as caught:
         key_getter(path)(Arrived(None, 1))
     assert caught.value.reason == "missing-key"
+
+
+class Sold(msgspec.Struct, frozen=True):
+    tail: tr.Key[Tail]
+    number: int
+
+
+@pytest.mark.parametrize("declared", [Tail, str, Annotated[Tail, "an id"], Annotated[str, "an id"]])
+@pytest.mark.parametrize("by_stream", [False, True])
+def test_a_context_may_name_the_key_as_the_event_does(declared: Any, by_stream: bool) -> None:
+    app = tr.App("keys", partitions=1)
+    sold = app.topic("sold", Sold)
+    again = app.stream("again", Sold, key_type=declared)
+
+    def take(self: Any, event: Sold, ctx: Any) -> None:
+        self.count += 1
+
+    def pass_on(event: Sold, ctx: Any) -> None:
+        ctx.emit(again, event)
+
+    for function in (take, pass_on):
+        function.__annotations__ |= {"event": Sold, "ctx": tr.Context[declared]}
+    app.process(sold, emits=(again,))(pass_on)
+
+    @app.actor
+    class Counts(tr.Actor):
+        count: int = 0
+        take_ = tr.process(again if by_stream else sold)(take)
+
+    sums = app.window("sums", again, tr.windows.tumbling(10), tr.agg.count())
+    app.join("both", sold, sums, within=5)
+    with Harness(app) as h:
+        h.send(sold, Sold(Tail("a"), 1), Sold(Tail("b"), 2), Sold(Tail("a"), 3))
+        h.end_of_input()
+        state: Any = h.state(Counts, "a")
+        assert state.count == 2
+
+
+def test_a_context_that_names_parts_of_a_key_by_other_types_is_refused() -> None:
+    app = tr.App("keys", partitions=1)
+    pairs: Any = app.stream("pairs", Sold, key_type=tuple[Tail, int])
+
+    def take(event: Sold, ctx: tr.Context[tuple[str, int]]) -> None: ...
+
+    app.process(pairs)(take)
+
+    def wrong(event: Sold, ctx: tr.Context[tuple[int, int]]) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"Context\[tuple\[int, int\]\]"):
+        app.process(pairs)(wrong)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, NewType, TypeVar
+from typing import Annotated, Any, Generic, NewType, TypedDict, TypeVar
 
+import attrs
 import msgspec
 import pytest
 
@@ -293,9 +294,31 @@ class Around:
     plain: Unslotted
 
 
+Sizes = TypedDict("Sizes", {"größe in cm": int}, total=False)
+
+
+@dataclass(slots=True)
+class Measured:
+    key: tr.Key[str]
+    sizes: dict[str, list[Sizes]]
+
+
+@attrs.define
+class Attrs:
+    key: tr.Key[str]
+
+
+class AroundAttrs(msgspec.Struct):
+    key: tr.Key[str]
+    inner: list[Attrs]
+
+
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
+        (Measured, "the topic 'events' cannot hold Sizes: msgspec does not read 'größe in cm'.*msgspec.Struct"),
+        (Attrs, "Attrs"),
+        (AroundAttrs, r"the topic 'events' cannot hold Attrs, a class of attrs.*@dataclass\(slots=True\)"),
         (Bare, r"Bare\.shop is annotated tailrace\.Key alone.*tr\.Key\[\.\.\.\]"),
         (Twice, "marks at and on as its event time"),
         (Wrong, r"Wrong is tr\.Keyed\[int\], but its key 'shop' is str"),

@@ -136,6 +136,7 @@ def test_a_reader_takes_the_fields_that_it_has_and_its_defaults_for_others() -> 
             "2026-01-01 00:00:00 has no zone",
         ),
         ({"money": Decimal("1.005")}, EventValueError, "Scale"),
+        *[({"money": Decimal(one)}, EventValueError, f"{one} is no number") for one in ("NaN", "-Infinity")],
         ({"text": 5}, tr.UsageError, "must be string on field text"),
         ({"count": "x"}, EventValueError, "on field count"),
     ],

@@ -88,6 +88,8 @@ def _checked(data: Any, schema: Any, _: Any = None) -> Any:
 
 def _digits(value: Any, schema: Any) -> Any:
     """The bytes of a decimal. fastavro does not count the zeros of 1E+20."""
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise ValueError(f"{value} is no number")
     if isinstance(value, Decimal) and value and value.adjusted() + schema["scale"] >= schema["precision"]:
         raise ValueError(f"{value} has more digits than the precision")
     return fastavro.write.LOGICAL_WRITERS["bytes-decimal"](value, schema)
@@ -123,7 +125,7 @@ def _settled(plain: Any) -> Any:
         return [_settled(one) for one in plain]  # pyright: ignore[reportUnknownVariableType]  # any value
     if isinstance(plain, datetime) and plain.tzinfo is None:
         raise ValueError(f"{plain} has no zone")
-    return plain if plain == plain else nan
+    return nan if isinstance(plain, float) and plain != plain else plain
 
 
 def avro_schema(topic: str, declared: Any) -> str:

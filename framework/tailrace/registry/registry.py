@@ -77,7 +77,7 @@ class Registry:
                 readers[head] = reader_of(id_, self._schema(id_), type)
             return readers[head](data[5:])
 
-        schema, events = avro_schema(topic, type), EventCodec(topic, type, "msgpack")
+        events, schema = EventCodec(topic, type, "msgpack"), avro_schema(topic, type)
         events.encode = events._write = writer_of(topic, schema)
         return _WireCodec(self, events, "AVRO", schema, decode)
 

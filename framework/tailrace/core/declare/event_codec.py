@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from inspect import getattr_static
 from types import MemberDescriptorType
@@ -46,7 +46,7 @@ class EventCodec:
         self.decode: Callable[[bytes], Any] = (
             (msgspec.json if self._json else msgspec.msgpack).Decoder[Any](type).decode
         )
-        _check_dataclasses(topic, type)
+        _check_parts(topic, type)
         self._write = _writer(topic, type, json=self._json)
         self._compare = is_comparable(type)
         self.encode: Callable[[Any], bytes] = (
@@ -102,15 +102,26 @@ class EventCodec:
         return f"an event of type {spell(type(event))} cannot be written as it is: {change}"
 
 
-def _check_dataclasses(topic: str, declared: Any) -> None:
-    """Refuse a dataclass with defaults on its class.
+def _check_parts(topic: str, declared: Any) -> None:
+    """Refuse a dataclass with defaults on its class, classes of attrs, and a TypedDict that msgspec reads without some fields.
 
     msgspec does not set a missing field of a decoded event if its class has the default, and it encodes only
     the fields that are set. So two equal events would have different records.
     """
     for part in parts_of(inspect.type_info(declared), set()):
+        if isinstance(part, inspect.TypedDictType):
+            for name in (one.encode_name for one in part.fields if not one.encode_name.isascii()):
+                raise DefinitionError(
+                    f"the topic {topic!r} cannot hold {spell(part.cls)}: msgspec does not read {name!r}, a name beyond ASCII of a TypedDict",
+                    hint="Declare the class as a msgspec.Struct.",
+                )
         if isinstance(part, inspect.DataclassType):
             cls = get_origin(part.cls) or part.cls
+            if not is_dataclass(cls):
+                raise DefinitionError(
+                    f"the topic {topic!r} cannot hold {spell(cls)}, a class of attrs",
+                    hint="Declare the class with @dataclass(slots=True), or as a msgspec.Struct.",
+                )
             for one in fields(cls):
                 is_slot = isinstance(getattr_static(cls, one.name, None), MemberDescriptorType)
                 if one.default is not MISSING and not is_slot:

@@ -19,6 +19,7 @@ from tailrace.core.declare.annotations import Scope, accepts, annotations_of, me
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.topic import Edge, Table
 from tailrace.core.errors import DefinitionError
+from tailrace.core.values.key_paths import plain_key
 from tailrace.core.values.types import check_durable, spell
 
 S = TypeVar("S")
@@ -168,7 +169,7 @@ class Handler:
                 f"the parameter {name!r} of {self.where} is the context, but is declared as {spell(hint)}",
                 hint=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
             )
-        (self.key_type,) = get_args(hint) or (Any,)
+        self.key_type = plain_key(*(get_args(hint) or (Any,)))
         if isinstance(self.key_type, TypeVar):  # of a generic base class
             self.key_type = Any
         for edge in self.edges:

@@ -26,6 +26,7 @@ import msgspec
 from tailrace.core.declare.annotations import Scope, annotations_of, parameters_of
 from tailrace.core.declare.handlers import agree, check_shape, place_of
 from tailrace.core.errors import DefinitionError
+from tailrace.core.values.key_paths import plain_key
 from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.core.values.types import check_durable, spell
 
@@ -59,7 +60,7 @@ class Migration:
             return False
         hints = {name: self.scope.resolve_now(one, f"{self.where}, {name}") for name, one in given.items()}
         key, old = parameters_of(self.call)
-        self.key = hints.get(key, Any)
+        self.key = plain_key(hints.get(key, Any))
         for name in (old, "return"):
             if name not in hints or (not self.of and not _is_of_fields(hints[name])):
                 raise DefinitionError(

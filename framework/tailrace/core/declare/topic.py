@@ -18,6 +18,7 @@ from tailrace.core.declare.event_codec import EventCodec, RecordFormat
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, time_reader
 from tailrace.core.errors import UsageError
 from tailrace.core.values.event_fields import kind_of
+from tailrace.core.values.key_paths import plain_key
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.types import is_immutable, spell
@@ -37,7 +38,7 @@ Late = Literal["handle", "drop", "route"]
 class Edge(Generic[E, K]):
     """A topic or stream of events E with keys K, which handlers can take and ``ctx.emit`` can emit to."""
 
-    __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
+    __slots__ = ("app", "is_stream", "key_names", "key_type", "name", "type", "type_name", "types")
     is_table: ClassVar[bool] = False
 
     def __init__(self, app: str, name: str, type: Any, key_type: Any, *, is_stream: bool) -> None:
@@ -45,7 +46,9 @@ class Edge(Generic[E, K]):
         self.is_stream = is_stream
         self.name = name
         self.type = type
-        self.key_type = key_type
+        self.key_type = plain_key(key_type)
+        self.key_names: tuple[str, ...] = ()
+        """The fields that are the parts of the key, if it has several; empty if they are not known."""
         self.types = frozenset(get_origin(member) or member for member in members_of(type))
         """The classes of its events. Events of a subclass do not belong to it."""
         self.type_name = spell(type)
@@ -140,6 +143,7 @@ class Topic(Edge[E, K]):
     ) -> None:
         super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions
+        self.key_names = settings.key if isinstance(settings.key, tuple) else ()
         self.settings = settings
         self.codec: EventCodec | ModelCodec = (
             ModelCodec(name, type, settings.format)

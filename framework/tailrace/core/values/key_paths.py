@@ -101,6 +101,14 @@ def unwrapped(declared: Any) -> Any:
             return declared
 
 
+def plain_key(declared: Any) -> Any:
+    """A type of keys without the Annotated, NewType or alias around it and its parts."""
+    bare = unwrapped(declared)
+    return (
+        tuple.__class_getitem__(tuple(map(plain_key, get_args(bare)))) if get_origin(bare) is tuple else bare
+    )
+
+
 def named_type(declared: Any) -> Any:
     """The type that a NewType or an alias (``type Name = ...``) names; None for any other type."""
     return getattr(declared, "__supertype__", None) or getattr(declared, "__value__", None)
