@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import last_phase
@@ -273,3 +274,31 @@ def test_what_is_routed_at_the_end_of_input_is_handled() -> None:
         assert states[1] is not None
         assert (states[0].times, sorted(states[1].times)) == ([600_000, 600_000], [5, 7, 1_005, 1_007])
         assert not h.replay().differences.count
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_small_cache_changes_nothing_when_the_watermark_is_raised(only):
+    """What is ahead waits unread in a service without memory; a test has it read before it raises the watermark."""
+
+    def run(settings: TaskSettings | None) -> tuple[list[tuple[int, ...]], int]:
+        app = tr.App("cache", partitions=1)
+        ones, twos, out = (app.topic(name, Step, key="key") for name in ("ones", "twos", "out"))
+
+        @app.actor
+        class Both(tr.Actor, order="event-time"):
+            @tr.process(ones, twos)
+            def take(self, event: Step, ctx: tr.Context[str]) -> None:
+                if ctx.is_late:
+                    ctx.count_late()
+                else:
+                    ctx.emit(out, event)
+
+        with Harness(app, settings=settings) as h:
+            h.send(twos, Step("k", 189))
+            h.send(ones, Step("k", 27))
+            h.send(twos, Step("k", 210))
+            h.advance_watermark(222, topic=twos if only else None)
+            h.end_of_input()
+            return [(one.at,) for one in h.emitted(out)], h.dropped
+
+    assert run(None) == run(TaskSettings(cache_bytes=0)) == ([(27,), (189,), (210,)], 0)

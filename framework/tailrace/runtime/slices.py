@@ -314,8 +314,8 @@ class Slices:
                 return
 
     def _is_held_back(self, number: int) -> bool:
-        """Whether an input has to wait for others. If the run ends with what is there, none waits for one that has been read."""
-        ends = self._settings.bounded or self._phase > 0
+        """Whether an input has to wait for others. If the run ends with what is there, or a test sets the time, none waits for one that has been read."""
+        ends = self._settings.bounded or self._phase > 0 or not self._settings.real_clock
         return self.task.is_held_back(
             number, {one.plan.index for one in self._inputs if ends and one.idle_since_ms is not None}
         )
