@@ -316,7 +316,10 @@ class AroundAttrs(msgspec.Struct):
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        (Measured, "the topic 'events' cannot hold Sizes: msgspec does not read 'größe in cm'.*msgspec.Struct"),
+        (
+            Measured,
+            "the topic 'events' cannot hold Sizes: msgspec does not read 'größe in cm'.*msgspec.Struct",
+        ),
         (Attrs, "Attrs"),
         (AroundAttrs, r"the topic 'events' cannot hold Attrs, a class of attrs.*@dataclass\(slots=True\)"),
         (Bare, r"Bare\.shop is annotated tailrace\.Key alone.*tr\.Key\[\.\.\.\]"),

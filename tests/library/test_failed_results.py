@@ -164,3 +164,131 @@ def test_an_event_without_a_match_whose_result_is_refused_is_lost_alone(checked:
         assert h.keys(any_(app.actors["j"])) == []
         assert not h.replay().differences.count
         assert h.dead_letters()
+
+
+@pytest.mark.parametrize("how", ["operator", "field"])
+@pytest.mark.parametrize("many", [5, 600])
+def test_an_early_result_by_the_clock_that_is_refused_is_lost_alone(how: str, many: int) -> None:
+    app = tr.App("failing", partitions=1, on_error="dead-letter")
+    events, given = app.topic("events", Event, out_of_order=100_000), app.topic("given", Given)
+
+    def publish(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        if one.kind == "early":
+            ctx.emit(given, Given(ctx.key, one.start, one.value))
+            if refused(one.start):
+                raise ValueError("not this one")
+
+    ten, count = windows.tumbling(10), agg.count()
+    if how == "operator":
+        app.process(app.window("counts", events, ten, count, early_clock="1s"), emits=(given,))(publish)
+    else:
+
+        @app.actor(emits=(given,))
+        class Counts(tr.Actor):
+            counts: tr.Windows[Event, int] = tr.windowed(ten, count, early_clock="1s")
+
+            @tr.process(events)
+            def take(self, event: Event, ctx: tr.Context[str]) -> None:
+                self.counts.add(event)
+
+            @tr.on_window(counts)
+            def close(self, one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+                publish(one, ctx)
+
+    with Harness(app, checked=False, commit_every=7) as h:
+        h.send(events, *(Event("a", at) for at in range(0, many * 10, 10)))
+        h.advance_clock_by("2s")
+        one_by_one = [start for start in range(0, many * 10, 10) if not refused(start)]
+        assert [one.start for one in h.emitted(given)] == (one_by_one if many < 500 else [])
+        h.send(events, Event("a", 3))
+        h.advance_clock_by("2s")
+        assert h.emitted(given)[-1] == Given("a", 0, 2)
+        assert h.dead_letters()
+        assert not h.replay().differences.count
+
+
+@pytest.mark.parametrize("kind", ["window", "join", "gather", "window join", "asof"])
+def test_a_key_whose_only_result_is_refused_keeps_nothing(kind: str) -> None:
+    app: Any = tr.App("failing", partitions=1, on_error="dead-letter")
+    lefts, rights = app.topic("lefts", Left), app.topic("rights", Event)
+    made: dict[str, Callable[[], Any]] = {
+        "window": lambda: app.window("j", lefts, windows.tumbling(10), agg.count()),
+        "join": lambda: app.join("j", lefts, rights, within=(0, 5), how="left"),
+        "gather": lambda: app.gather("j", lefts, rights, within=10),
+        "window join": lambda: app.window_join("j", lefts, rights, windows.tumbling(10), how="full"),
+        "asof": lambda: app.asof("j", lefts, rights, keep=5),
+    }
+    taken: list[int] = []
+
+    def publish(one: Any, ctx: tr.Context[str]) -> None:
+        if ctx.event_time < 50:
+            raise ValueError("not this one")
+        taken.append(ctx.event_time)
+
+    publish.__annotations__ = {}
+    app.process(made[kind](), emits=())(publish)
+    with Harness(app) as h:
+        h.send(lefts, Left("a", 1), Left("b", 2), Left("other", 100))
+        if kind != "window":
+            h.send(rights, Event("other", 100))
+        h.advance_watermark(99)
+        assert h.keys(app.actors["j"]) == [] or set(h.keys(app.actors["j"])) == {"other"}
+        h.send(lefts, Left("a", 101))  # it begins again
+        h.end_of_input()
+        assert h.keys(app.actors["j"]) == []
+        assert len(h.dead_letters()) == 2
+        assert taken
+        assert not h.replay().differences.count
+
+
+class Person(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    at: tr.EventTime[int]
+    user: int
+
+
+def user_of(one: Person) -> int:
+    return one.user
+
+
+@pytest.mark.parametrize("on_error", ["dead-letter", "dead-letter-all"])
+@pytest.mark.parametrize("how", ["operator", "field"])
+def test_a_sliding_window_that_cannot_be_merged_is_lost_alone(on_error: Any, how: str) -> None:
+    app = tr.App("failing", partitions=1, on_error=on_error)
+    people, given = app.topic("people", Person), app.topic("given", Given)
+    which = windows.sliding(20, every=10)
+    distinct: Any = agg.distinct(user_of, limit=3)
+    if how == "operator":
+        app.window("j", people, which, distinct, into=given)
+    else:
+        held: Any = tr.windowed(which, distinct)
+
+        @app.actor(name="j")
+        class People(tr.Actor):
+            users: tr.Windows[Person, int] = held
+
+            @tr.process(people)
+            def take(self, event: Person, ctx: tr.Context[str]) -> None:
+                self.users.add(event)
+
+            @tr.on_window(held)
+            def close(self, one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+                ctx.emit(given, Given(ctx.key, one.start, one.value))
+
+    cls: Any = app.actors["j"]
+    with Harness(app) as h:
+        # The slices from 0 and 10 have three users each; the window from 0 has both.
+        h.send(
+            people,
+            *(Person("k", 1 + n, n) for n in range(3)),
+            *(Person("k", 11 + n, 10 + n) for n in range(3)),
+        )
+        if how == "operator":
+            assert cls.opened(h.state(cls, "k"), 12) == {"windows": 2}
+        h.send(people, Person("other", 60, 1))
+        h.end_of_input()
+        found = [(one.start, one.value) for one in h.emitted(given) if one.key == "k"]
+        assert found == [(-10, 3), (10, 3)]
+        assert len(h.dead_letters()) == 1
+        assert h.keys(cls) == []
+        assert not h.replay().differences.count

@@ -12,8 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace import agg, windows
-from tailrace.core.errors import DefinitionError, IncompatibleStateError
-from tailrace.testing import Harness
+from tailrace.core.errors import DefinitionError
 
 
 class Event(msgspec.Struct, tr.Keyed[str], frozen=True):
@@ -66,6 +65,17 @@ class Shop(msgspec.Struct, frozen=True):
     region: str
     start: int
     kind: str
+
+
+class Parts(msgspec.Struct, frozen=True):
+    shop: str
+    region: str
+    at: tr.EventTime[int]
+
+
+class Named(msgspec.Struct, frozen=True):
+    shop: str
+    till: str
 
 
 class Tally(msgspec.Struct):
@@ -168,6 +178,18 @@ class Declared:
 
     def table(self, key: Any, **options: Any) -> None:
         self.window(into=self.app.table("results", Result, key=key), **options)
+
+    def of_parts(self, some: tuple[str, ...], others: tuple[str, ...]) -> Any:
+        """A join of topics with these keys."""
+        topics = [self.app.topic(name, Parts, key=key) for name, key in (("some", some), ("others", others))]
+        return self.join(*topics)
+
+    def into_parts(self, key: tuple[str, ...], into: tuple[str, ...], *, by_stream: bool = False) -> None:
+        some: Any = self.app.topic("some", Parts, key=key)
+        some = self.app.dedupe("d", some, within=9, by="at") if by_stream else some
+        self.app.window(
+            "o", some, windows.tumbling(9), agg.latest(Parts), into=self.app.topic("to", Named, key=into)
+        )
 
     def shops(self, *key: str) -> None:
         self.window(into=self.app.table("shops", Shop, key=key))
@@ -344,7 +366,15 @@ INTO: list[Case] = [
     ),
     (lambda d: d.shops("shop", "region"), "cannot fill shop, region in the topic 'shops'.*type str"),
     (lambda d: d.shops("shop", "region", "start"), "cannot fill shop, region in the topic 'shops'.*type str"),
-    (lambda d: d.shops("shop", "kind"), "cannot fill shop, kind in the topic 'shops'.*type str"),
+    (
+        lambda d: d.into_parts(("region", "shop"), ("shop", "till")),
+        "cannot fill shop, till .* str., region, shop",
+    ),
+    (lambda d: d.into_parts(("region", "shop"), ("shop", "till"), by_stream=True), "cannot fill shop, till"),
+    (
+        lambda d: d.of_parts(("region", "shop"), ("shop", "region")),
+        "'some' with the key region, shop and 'others' with shop, region",
+    ),
     *[
         (
             lambda d, key=key, more=more: d.table(key, **more),
@@ -391,54 +421,6 @@ def test_what_looks_alike_and_can_be_meant_is_not_refused(declare: Callable[[Dec
     declared = Declared()
     declare(declared)
     declared.app.plan()
-
-
-TEN = ("0s", "10m")
-EXCHANGED: list[Callable[..., Any]] = [
-    Declared.join,
-    lambda d, *inputs: d.app.window_join("o", *inputs, windows.tumbling("1h")),
-    lambda d, *inputs: d.app.asof("o", *inputs, keep="1m"),
-    lambda d, *inputs: d.app.gather("o", *inputs, within="1m"),
-]
-OVER_STATE: list[tuple[Callable[[Declared], Any], Callable[[Declared], Any], str | None]] = [
-    (lambda d: d.window(), lambda d: d.window(windows.tumbling(10)), "o"),
-    (lambda d: d.window(windows.global_(), early=9), lambda d: d.window(windows.global_(), early=3), None),
-    (
-        lambda d: d.window(windows.global_(), early=9),
-        lambda d: d.window(windows.global_(), early_clock="1s"),
-        "by the clock",
-    ),
-    (lambda d: d.dedupe(by="user"), lambda d: d.dedupe(by="key"), "dedupe: by user"),
-    (
-        lambda d: d.app.top("o", d.a, 1, by="user", of="at"),
-        lambda d: d.app.top("o", d.a, 2, by="user", of="at"),
-        "top: 1 by user",
-    ),
-    (lambda d: d.join(within=TEN), lambda d: d.join(within=TEN), None),
-    (lambda d: d.join(within=TEN), lambda d: d.join(within=("0s", "11m")), "join: inner, from 0ms to 10m"),
-    (lambda d: d.join(within=TEN), lambda d: d.join(within=TEN, how="left"), "join: inner, from 0ms to 10m"),
-    *[
-        (lambda d, join=join: join(d, d.a, d.b), lambda d, join=join: join(d, d.b, d.a), "of b, a")
-        for join in EXCHANGED
-    ],
-]
-
-
-@pytest.mark.parametrize(("before", "after", "said"), OVER_STATE)
-def test_state_of_another_operator_is_not_read(
-    before: Callable[[Declared], Any], after: Callable[[Declared], Any], said: str | None
-) -> None:
-    first, second = Declared(Other), Declared(Other)
-    before(first)
-    after(second)
-    with Harness(first.app) as h:
-        h.send(first.a, Other("k", 5, "ann"), Other("k", 6, "bob"))
-        snapshot = h.snapshot()
-    if said is None:
-        Harness(second.app, start=snapshot).close()
-        return
-    with pytest.raises(IncompatibleStateError, match=said):
-        Harness(second.app, start=snapshot)
 
 
 KEEPING: dict[str, Callable[[Declared], Any]] = {

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -77,6 +78,50 @@ def test_calendar_windows_are_those_of_the_local_date(unit: Any, zone: str) -> N
     hours = {(end - start) // HOUR_MS for start, end in map(calendar.at, range(0, 10**12, 20 * HOUR_MS))}
     if (unit, zone) == ("daily", "Europe/Berlin"):
         assert hours == {23, 24, 25}
+
+
+@pytest.mark.parametrize(
+    ("zone", "unit", "change"),
+    [
+        ("America/St_Johns", "daily", datetime(2010, 11, 7, 2, 31, tzinfo=UTC)),
+        ("America/Moncton", "daily", datetime(2006, 10, 29, 3, 1, tzinfo=UTC)),
+        ("Antarctica/Casey", "daily", datetime(2010, 3, 4, 15, tzinfo=UTC)),
+        ("America/St_Johns", "monthly", datetime(2009, 11, 1, 2, 31, tzinfo=UTC)),
+        ("America/St_Johns", "weekly", datetime(2010, 11, 1, 2, 31, tzinfo=UTC)),
+        ("Pacific/Kwajalein", "daily", datetime(1969, 9, 30, 13, tzinfo=UTC)),
+        ("Pacific/Apia", "weekly", datetime(2011, 12, 30, 10, tzinfo=UTC)),
+    ],
+)
+def test_where_clocks_go_back_over_midnight_a_window_ends_at_the_first_one(
+    zone: str, unit: str, change: datetime
+) -> None:
+    make: Callable[..., windows.Calendar] = getattr(windows, unit)
+    middle, minute = round(change.timestamp() * 1000), 60_000
+    times = range(middle - 26 * HOUR_MS, middle + 26 * HOUR_MS, minute)
+
+    def unit_of(time_ms: int) -> date:
+        day = datetime.fromtimestamp(time_ms / 1000, ZoneInfo(zone)).date()
+        return {"daily": day, "weekly": day - timedelta(days=day.weekday()), "monthly": day.replace(day=1)}[
+            unit
+        ]
+
+    latest, wanted = date.min, list[date]()  # once a day has begun, the one before does not come again
+    for time_ms in times:
+        latest = max(latest, unit_of(time_ms))
+        wanted.append(latest)
+    found = [make(zone=zone).at(one) for one in times]
+    for (start, end), time_ms in zip(found, times, strict=True):
+        assert start <= time_ms < end
+    assert len(set(found)) == len(set(wanted)) == len(set(zip(found, wanted, strict=True)))
+    for (_, end), (start, _) in pairwise(found):
+        assert start <= end
+    app, readings, given = rooms()
+    app.window("days", readings, make(zone=zone), agg.count(), into=given)
+    with Harness(app) as h:
+        h.send(readings, *(Reading("a", one, 1.0) for one in times))
+        h.end_of_input()
+        assert [one.value for one in h.emitted(given)] == [wanted.count(one) for one in dict.fromkeys(wanted)]
+        assert h.dropped == 0
 
 
 def test_a_day_of_25_hours_is_one_window() -> None:
@@ -322,6 +367,43 @@ class Total(msgspec.Struct, frozen=True):
     start: int
     value: int
     kind: str
+
+
+class Hour(msgspec.Struct, frozen=True):
+    start: int
+    value: int
+    kind: str
+
+
+@pytest.mark.parametrize("key", ["start", "value", ("start", "value")])
+def test_a_key_that_is_a_field_of_the_result_has_its_value(key: Any) -> None:
+    app = tr.App("clicks", partitions=1)
+    clicks = app.topic(
+        "clicks",
+        msgspec.defstruct("Click", [("user", int), ("at", int)], frozen=True),
+        key="user",
+        event_time="at",
+    )
+    hours = app.topic("hours", Hour, key=key)
+    app.window("hourly", clicks, windows.tumbling(10), agg.count(), into=hours)
+    with Harness(app) as h:
+        h.send(clicks, clicks.type(7, 101), clicks.type(8, 103), clicks.type(7, 125))
+        h.end_of_input()
+        assert h.emitted(hours) == [Hour(100, 1, "final"), Hour(100, 1, "final"), Hour(120, 1, "final")]
+
+
+def test_the_parts_of_a_key_are_filled_by_their_names_behind_a_stream() -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = (
+        app.topic("sales", Sale, key=("region", "shop")),
+        app.topic("totals", Total, key=("shop", "region")),
+    )
+    few = app.limit("few", app.dedupe("once", sales, within=1, by="at"), 9, per="1h")
+    app.window("sums", few, windows.tumbling(10), agg.count(), into=totals)
+    with Harness(app) as h:
+        h.send(sales, Sale("north", "Ada", 1))
+        h.end_of_input()
+        assert h.emitted(totals) == [Total("Ada", "north", 0, 1, "final")]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,11 @@ class App(WithJoins):
 
     def plan(self) -> Plan:
         """Check all declarations and compile them to a plan; see ``core.declare.app.App.plan``."""
+        windowed.check_added(self)
         window_field.check_fields(self)
-        return super().plan()
+        plan = super().plan()
+        windowed.check_corrections(self, plan)
+        return plan
 
     @overload
     def window(

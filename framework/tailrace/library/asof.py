@@ -20,10 +20,10 @@ from tailrace.core.declare.topic_declaration import value_reader
 from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import spell
-from tailrace.library.operators import add_operator, handler, opened, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream, timer
 from tailrace.library.pairs import Duration, Inputs, Late, Pair, counts_of, fields_of, pair_type
 from tailrace.library.sides import Side
-from tailrace.library.windowed import type_of
+from tailrace.library.windowed import pass_on, type_of
 
 ANSWER, EXPIRE = "answer", "expire"
 
@@ -61,6 +61,10 @@ def add_asof(
             for one in held.free(actor, ctx.event_time):
                 ctx.emit(stream, Pair(one, actor.version))
 
+    def give_up(actor: Any, ctx: Any) -> None:
+        if held is not None:
+            held.free(actor, ctx.event_time)
+
     def expire(actor: Any, ctx: Any) -> None:
         del ctx
         actor.version = None
@@ -77,7 +81,7 @@ def add_asof(
         lambda actor, at: of_held(actor, at) | {right.name: int(actor.version is not None)}
     )
     if held is not None:
-        body["answer"] = handler(answer, on_timer(ANSWER))
+        body["answer"] = timer(answer, ANSWER, give_up)
     if keep_ms is not None:
         body["expire"] = handler(expire, on_timer(EXPIRE))
     what = f"asof: keep {'all' if keep_ms is None else spelled(keep_ms)}, {inputs.named}"
@@ -98,6 +102,7 @@ def add_lookup(
         )
     field = shared(table)
     stream = result_stream(app, name, pair_type((type_of(app, edge), table.type), "left"), edge)
+    pass_on(app, edge, stream)
     key_type, key_of = table.key_type, by
     if not callable(by):
         key_type, key_of = value_reader(where, edge.type, by, None, option="by", codec_for=lambda _: None)

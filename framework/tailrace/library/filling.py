@@ -19,6 +19,7 @@ from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.key_paths import members_of
 from tailrace.core.values.type_schemas import TypeSchema, describe_event
 from tailrace.core.values.types import spell
+from tailrace.library.operators import is_mixed
 
 Get = Callable[[Any, Any, int], Any]
 """Gets a value of a result, its key and its event time."""
@@ -41,7 +42,7 @@ def filler(
     ``edge``: an input of the operator, which has its key. ``sure``: values may be of any of the types of a union, else perhaps only of one of them.
     ``fills``: those of them that there will be.
     """
-    keys = _keys(where, topic, edge)
+    keys = _keys(where, topic, edge, own)
     cls, declared, getters = topic.type, event_fields(topic.type), dict[str, Get]()
     for name, parameter in inspect.signature(cls).parameters.items():
         found, wrong = list(_sources(name, topic.settings.event_time, keys, own, parts)), ""
@@ -63,23 +64,24 @@ def filler(
     return lambda result, key, at_ms: cls(**{name: get(result, key, at_ms) for name, get in getters.items()})
 
 
-def _keys(where: str, topic: Topic[Any, Any], edge: Edge[Any, Any]) -> dict[str, tuple[int | None, Any]]:
+def _keys(
+    where: str, topic: Topic[Any, Any], edge: Edge[Any, Any], own: Any
+) -> dict[str, tuple[int | None, Any]]:
     """By the names of the fields that are the key: the place in the key of the operator, and the type."""
     names: Any = topic.settings.key
-    given: Any = edge.settings.key if isinstance(edge, Topic) else None
     if names.__class__ is not tuple:
-        return {names if isinstance(names, str) else "key": (None, edge.key_type)}
-    keys: list[Any] = [
-        one for one in names if one not in ("start", "end")
-    ]  # a table has a value for each window
-    if len(keys) == 1:
-        return {keys[0]: (None, edge.key_type)}
-    types = get_args(edge.key_type)
-    if given.__class__ is tuple and {*given} == {*keys}:
+        names = (names if isinstance(names, str) else "key",)
+    # What the result has is filled by its name: a table has a value for each window.
+    keys: list[Any] = [one for one in names if one == "key" or one not in event_fields(own)]
+    if len(keys) < 2:
+        return dict.fromkeys(keys, (None, edge.key_type))
+    types, given = get_args(edge.key_type), edge.key_names
+    if {*given} == {*keys}:
         keys = [*given]  # the parts go by their names
-    elif len(keys) != len(types):
+    elif len(keys) != len(types) or is_mixed(keys, given):
+        parts = f", {', '.join(given)}" if given else ""
         raise DefinitionError(
-            f"{where} cannot fill {', '.join(keys)} in the topic {topic.name!r} from its key of type {spell(edge.key_type)}",
+            f"{where} cannot fill {', '.join(keys)} in the topic {topic.name!r} from its key of type {spell(edge.key_type)}{parts}",
             hint="Give a topic with the key of the operator, or leave into= out and emit the event from a function.",
         )
     return {name: (at, type_) for at, (name, type_) in enumerate(zip(keys, types, strict=True))}

@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import on_timer, process
+from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, opened, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream, timer
 from tailrace.library.pairs import Duration, Inputs, Late
 
 P = TypeVar("P")
@@ -62,7 +62,7 @@ def add_gather(
         ctx.emit(stream, Gathered(parts, actor.since, actor.repeated or nothing))
         reset(actor)
 
-    def reset(actor: Any) -> None:
+    def reset(actor: Any, _: Any = None) -> None:
         for attr in attrs:
             setattr(actor, attr, None)
         actor.since, actor.repeated, actor.missing = 0, (), 0
@@ -74,10 +74,6 @@ def add_gather(
             if ctx.is_late:
                 take_late(event, ctx)
                 return
-            if (
-                actor.missing and actor.since + within_ms < ctx.event_time
-            ):  # the timer of this case has failed
-                reset(actor)
             if not actor.missing:
                 actor.since, actor.missing = ctx.event_time, len(edges)
                 ctx.set_timer(ctx.event_time + within_ms, TIMER)
@@ -105,7 +101,7 @@ def add_gather(
         "since": 0,
         "repeated": (),
         "missing": 0,
-        "over": handler(finish, on_timer(TIMER)),
+        "over": timer(finish, TIMER, reset),
         "opened": opened(lambda actor, _: {"cases": int(actor.missing > 0)}),
     }
     for at, edge in enumerate(edges):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import on_timer, process
+from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
@@ -177,16 +177,13 @@ def add_window_join(
     ]
     stream = result_stream(app, name, pair_type(inputs.types, how), left, right)
 
-    def taker(mine: Side, other: Side, late: TakeLate) -> Any:
+    def taker(mine: Side, late: TakeLate) -> Any:
         def take(actor: Any, event: Any, ctx: Any) -> None:
             if ctx.is_late:
                 late(event, ctx)
                 return
             start_ms, end_ms = windows.at(ctx.event_time)
             if mine.add(actor, ctx.event_time, event, start_ms):
-                first_ms = other.first_ms(actor)
-                if first_ms is not None and first_ms < start_ms:  # the timer of their window has failed
-                    other.free(actor, start_ms - 1)
                 ctx.set_timer(end_ms - 1, TIMER)
 
         return take
@@ -197,11 +194,15 @@ def add_window_join(
             for other in rights or ([None] if how in ("left", "full") else []):
                 ctx.emit(stream, Pair(one, other))
 
+    def free(actor: Any, ctx: Any) -> None:
+        for side in sides:
+            side.free(actor, ctx.event_time)
+
     body = {
         **fields_of(*sides),
-        "take_left": handler(taker(sides[0], sides[1], inputs.late[0]), process(left)),
-        "take_right": handler(taker(sides[1], sides[0], inputs.late[1]), process(right)),
-        "end": handler(end, on_timer(TIMER)),
+        "take_left": handler(taker(sides[0], inputs.late[0]), process(left)),
+        "take_right": handler(taker(sides[1], inputs.late[1]), process(right)),
+        "end": timer(end, TIMER, free),
         "opened": opened(counts_of((left, sides[0]), (right, sides[1]))),
     }
     what = f"window join: {how}, {windows.spec}, {inputs.named}"

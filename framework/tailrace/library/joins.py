@@ -15,6 +15,7 @@ from tailrace.library.filling import filler
 from tailrace.library.gather import Gathered
 from tailrace.library.operators import handler
 from tailrace.library.pairs import Duration, How, Late, Pair, Within
+from tailrace.library.windowed import pass_on
 from tailrace.library.windows import Calendar, Tumbling
 
 K = TypeVar("K")
@@ -302,6 +303,7 @@ class WithJoins(CoreApp):
         def publish(result: Any, ctx: Any) -> None:
             ctx.emit(into, event(result, ctx.key, ctx.event_time))
 
+        pass_on(self, results, into)
         self.process(results, name=f"{name}-into", emits=(into,))(handler(publish, lambda one: one))
         return into
 

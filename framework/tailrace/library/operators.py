@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import inspect
@@ -29,7 +29,9 @@ def result_stream(app: App, name: str, type: Any, *inputs: Edge[Any, Any]) -> St
     """
     key_type = key_type_of(name, *inputs)
     legal_name(name, "an operator", limit=120)
-    return app.stream(name, type, key_type=key_type)
+    stream = app.stream(name, type, key_type=key_type)
+    stream.key_names = inputs[0].key_names
+    return stream
 
 
 def key_type_of(name: str, *inputs: Edge[Any, Any]) -> Any:
@@ -52,7 +54,18 @@ def key_type_of(name: str, *inputs: Edge[Any, Any]) -> Any:
                 f"{edge.name!r} with keys of type {spell(edge.key_type)}",
                 hint="Give both the same key: re-key one of them with an @app.process function that emits to a topic.",
             )
+        if is_mixed(edge.key_names, inputs[0].key_names):
+            raise DefinitionError(
+                f"the operator {name!r} takes {inputs[0].name!r} with the key {', '.join(inputs[0].key_names)} and {edge.name!r} with "
+                f"{', '.join(edge.key_names)}",
+                hint="Give both the same key, in the same order.",
+            )
     return inputs[0].key_type
+
+
+def is_mixed(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether a part of one key has the name of another part of the other."""
+    return any(name in others and others.index(name) != at for at, name in enumerate(some))
 
 
 def add_operator(

@@ -31,6 +31,8 @@ from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Tumb
 
 IN_FIELD: Final = 32
 """Panes of a key that its plain field holds: the latest. Earlier ones are entries of a map."""
+ONE_BY_ONE: Final = 500
+"""Early results of a key that are given again one by one: at one instant, and so many timers may follow each other there."""
 FINAL: Final = -1
 EMPTY: Final = object()
 """In place of the accumulator of a window that is filled."""
@@ -41,7 +43,10 @@ _end = itemgetter(1)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a window operator was declared with. ``late``: called with a context and an event that no window takes."""
+    """What a window operator was declared with. ``late``: called with a context and an event that no window takes.
+
+    ``gives``: None gives nothing, in place of a timer that has failed.
+    """
 
     windows: AnyWindows
     aggregate: Aggregate[Any, Any, Any]
@@ -79,7 +84,6 @@ class Machine:
         self.rules, self.windows, self.aggregate = rules, rules.windows, rules.aggregate
         self.add_to, self.merge = rules.aggregate.add, rules.aggregate.merge
         assert rules.late is not None
-        assert rules.gives is not None
         self.late, self.gives = rules.late, rules.gives
         self.field, self.lateness_ms = rules.field, rules.lateness_ms
         self.after_ms = rules.windows.gap_ms if isinstance(rules.windows, Sessions) else -1
@@ -215,7 +219,8 @@ class Machine:
 
     def give(self, actor: Any, ctx: Any, pane: Pane, kind: str, at_ms: int) -> None:
         """Give a result."""
-        self.gives(actor, ctx, pane[0], pane[1], pane[2], kind, at_ms)
+        if self.gives is not None:
+            self.gives(actor, ctx, pane[0], pane[1], pane[2], kind, at_ms)
 
     def changed(self, actor: Any, ctx: Any, pane: Pane) -> None:
         """An event was added to a pane: its early result is given, or the timer of the clock set.
@@ -232,9 +237,17 @@ class Machine:
             )
 
     def tick(self, actor: Any, ctx: Any) -> None:
-        """The clock's timer: give an early result of each window that has changed since its last result."""
-        for pane in list(self.panes(actor)):
-            if pane[3] > 0 and getattr(actor, self.field):
+        """The clock's timer: give an early result of each window that has changed since its last result.
+
+        If one of them fails, all are left as they are, and given again one by one, so that it is lost alone.
+        """
+        changed = [pane for pane in self.panes(actor) if pane[3] > 0]
+        one, is_one = f"{self.rules.timer}:one", ctx.timer_name != self.rules.timer
+        if len(changed) > 1 and (is_one or (self.gives is None and len(changed) <= ONE_BY_ONE)):
+            ctx.set_processing_timer(ctx.now, one)
+            changed = changed[:is_one]
+        for pane in changed:
+            if getattr(actor, self.field):
                 self.put(actor, (*pane[:3], 0))
                 self.give(actor, ctx, pane, "early", ctx.event_time)
 

@@ -44,7 +44,7 @@ from tailrace.library import agg
 from tailrace.library.agg import plus, rounded
 from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
-from tailrace.library.windowed import pass_on
+from tailrace.library.windowed import pass_on, refuse_revised
 from tailrace.library.windows import Tumbling, at_least_one
 
 K = TypeVar("K")
@@ -70,7 +70,6 @@ def add_dedupe(
     """Add the operator of ``App.dedupe``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     try:
         id_type, id_of = typed_value(where, edge, by, by_type)
     except DefinitionError as error:
@@ -143,6 +142,7 @@ def add_dedupe(
         "opened": opened(lambda actor, _: {"ids": len(actor.sightings) + actor.more}),
     }
     emits = (out,) if late is None else (out, late)
+    pass_on(app, edge, *emits)
     add_operator(app, name, f"dedupe: by {_spelled(by)}", body, emits=emits, order=order)
     return out
 
@@ -153,7 +153,6 @@ def add_sample(
     """Add the operator of ``App.sample``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     value_of = untyped_value(where, edge, "by", by)
     if type(fraction) not in (int, float) or not 0 < fraction <= 1:
         raise DefinitionError(
@@ -166,6 +165,7 @@ def add_sample(
         if int.from_bytes(digest, "big") < below:
             ctx.emit(out, event)
 
+    pass_on(app, edge, out)
     function = handler(take, lambda function: function)
     app.process(edge, name=name, emits=(out,), order=order)(function)
     return out
@@ -184,20 +184,11 @@ def add_limit(
     """Add the operator of ``App.limit``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     at_least_one(where, "n", n)
     windows = Tumbling(declared_duration(where, "per", per, "Give a longer one."))
     too_many = writer(where, edge, "rest", rest, lambda ctx: ctx.metrics.count(f"{name}.limited"))
 
-    def nothing(*_: Any) -> None: ...
-
-    rules = Rules(
-        windows=windows,
-        aggregate=agg.count(),
-        ordered=False,
-        late=late_events(where, edge, late),
-        gives=nothing,
-    )
+    rules = Rules(windows=windows, aggregate=agg.count(), ordered=False, late=late_events(where, edge, late))
     panes = Machine(rules)
 
     def close(actor: Any, ctx: Any) -> None:
@@ -225,6 +216,7 @@ def add_limit(
         "opened": opened(lambda actor, _: {"periods": sum(1 for _ in panes.panes(actor))}),
     }
     emits = (out, *(one for one in (rest, late) if one is not None))
+    pass_on(app, edge, *emits)
     add_operator(app, name, f"limit: per {spelled(windows.size_ms)}", body, emits=emits, order=order)
     return out
 
@@ -243,6 +235,7 @@ def add_top(
     """Add the operator of ``App.top``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, Top, edge)
+    refuse_revised(where, app, edge)
     at_least_one(where, "n", n)
     name_type, name_of = typed_value(where, edge, by, by_type)
     number_of, encode = untyped_value(where, edge, "of", of), map_key_codec_for(name_type).encode

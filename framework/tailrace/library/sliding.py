@@ -8,6 +8,7 @@ its block. A block is used only as long as each of its slices is kept: a window 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from math import isqrt
 from typing import Any
@@ -105,6 +106,17 @@ class _Slices(Machine):
             before = blocks.get(block)
             blocks[block] = pane[2] if before is None else self.merge(before, pane[2])
 
+    def counts(self, actor: Any, fired_ms: int) -> dict[str, int]:
+        windows, ends = self.windows, [pane[1] for pane in self.panes(actor)]
+        starts = range(windows.first(ends[0]), ends[-1], windows.every_ms) if ends else ()
+        last = [first + windows.size_ms for first in starts]
+        opened = [end for end in last if end - 1 > fired_ms]
+        return {
+            "windows": sum(
+                bisect_right(ends, end - windows.size_ms) < bisect_right(ends, end) for end in opened
+            )
+        }
+
     def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
         windows, slices = self.windows, list(self.panes(actor))
         for first in range(windows.first(slices[0][1]), slices[-1][1], windows.every_ms) if slices else ():
@@ -114,7 +126,7 @@ class _Slices(Machine):
     def close(self, actor: Any, ctx: Any) -> None:
         windows, time_ms = self.windows, ctx.event_time
         first = time_ms + 1 - windows.size_ms
-        if (first - windows.offset_ms) % windows.every_ms == 0:
+        if (first - windows.offset_ms) % windows.every_ms == 0 and self.gives is not None:
             pane = self.window(actor, first)
             if pane is not None:
                 self.give(actor, ctx, pane, "final", time_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tailrace.core import rows
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import process
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import declared_duration, spelled
 from tailrace.core.errors import DefinitionError
@@ -156,25 +157,61 @@ class _Known(NamedTuple):
     more: str
 
 
+_FINAL: Final = _Known(None, "")
+
+
 def operators(app: App) -> dict[str, _Known]:
     """What the windows of an app give, by the name of the stream or topic."""
-    found: dict[str, _Known] = app.__dict__.setdefault("_windows", {})
-    return found
+    return _noted(app, "_windows")
 
 
 def revised_by(app: App, edge: Edge[Any, Any]) -> str:
-    """What the results of a window on an edge have besides final ones: early results or corrections. Empty for all others."""
-    known = operators(app).get(edge.name)
-    return "" if known is None else known.more
+    """What comes on an edge, also through operators that pass events on, besides final results. Empty if nothing does."""
+    edges, passed = [edge], _noted(app, "_passed")
+    for one in edges:
+        if (known := operators(app).get(one.name)) is not None and known.more:
+            return known.more
+        if one is not edge and isinstance(one, Topic) and one.is_table:
+            return f"new values of the table {one.name!r}"
+        late = [other for other in app.topics.values() if other.settings.late_topic is one]
+        edges += [other for other in (*late, *passed.get(one.name, ())) if other not in edges]
+    return ""
 
 
 def refuse_revised(where: str, app: App, edge: Edge[Any, Any]) -> None:
-    """Raise DefinitionError if an edge has more than final results."""
+    """Raise DefinitionError if an edge has more than final results, now or when the app is complete."""
     if more := revised_by(app, edge):
         raise DefinitionError(
             f"{where} takes {edge.name!r}, which has {more}: they would count again",
             hint="Take the final results only: without early=, early_clock= and lateness= there.",
         )
+    _noted(app, "_adding")[where, edge.name] = edge
+
+
+def check_added(app: App) -> None:
+    """Refuse what adds up more than final results, whatever was declared first."""
+    for (where, _), edge in list(_noted(app, "_adding").items()):
+        refuse_revised(where, app, edge)
+
+
+def check_corrections(app: App, plan: Plan) -> None:
+    """Refuse windows that give corrections, at times that have passed, to a stream of handlers in the order of event time."""
+    for one in plan.operators:
+        if (
+            one.ordered
+            and one.name in app.streams
+            and operators(app).get(one.name, _FINAL).more == "corrections"
+        ):
+            raise DefinitionError(
+                f"the window {one.name!r} has corrections, and handlers connected with it by streams handle their events in the order of "
+                "event time, in which a correction has no place",
+                hint="Leave lateness= out, give the results to a topic (into=), or let these handlers take them as they arrive.",
+            )
+
+
+def _noted(app: App, what: str) -> dict[Any, Any]:
+    found: dict[Any, Any] = app.__dict__.setdefault(what, {})
+    return found
 
 
 def refuse_taken_late(where: str, edge: Edge[Any, Any]) -> None:
@@ -192,10 +229,12 @@ def type_of(app: App, edge: Edge[Any, Any]) -> Any:
     return edge.type if known is None else known.type
 
 
-def pass_on(app: App, name: str, edge: Edge[Any, Any]) -> None:
-    """Note that an operator passes on events of this edge."""
-    if edge.name in operators(app):
-        operators(app)[name] = _Known(type_of(app, edge), "")
+def pass_on(app: App, edge: Edge[Any, Any], *to: Edge[Any, Any]) -> None:
+    """Note that an operator passes on events of an edge to others."""
+    for out in to:
+        _noted(app, "_passed").setdefault(out.name, []).append(edge)
+        if out.is_stream and out.type is edge.type and edge.name in operators(app):
+            operators(app)[out.name] = _Known(type_of(app, edge), "")
 
 
 def sure_type(value_type: Any) -> Any:
@@ -224,14 +263,11 @@ def timers(kept: Machine) -> dict[str, Any]:
     def tick(actor: Any, ctx: Any) -> None:
         kept.tick(actor, ctx)
 
-    name, silent = kept.rules.timer, machine(msgspec.structs.replace(kept.rules, gives=_nothing))
+    name, silent = kept.rules.timer, machine(msgspec.structs.replace(kept.rules, gives=None))
     found = {} if isinstance(kept.windows, Count) else {"close": timer(close, name, silent.close)}
     if kept.rules.early_clock_ms:
         found["tick"] = timer(tick, name, silent.tick, rows.PROCESSING_TIME)
     return found
-
-
-def _nothing(*_: Any) -> None: ...
 
 
 def meaning(rules: Rules) -> str:
@@ -239,12 +275,12 @@ def meaning(rules: Rules) -> str:
     more = (
         f", lateness {spelled(rules.lateness_ms)}"
         if rules.lateness_ms
-        else ", by the clock"  # the timer is set by the first event since a result
-        if rules.early_clock_ms and isinstance(rules.windows, Count)
         else ", filled"
         if rules.fill_windows
         else ""
     )
+    if rules.early_clock_ms:
+        more += ", by the clock"  # the timer is set by the first event since a result
     return f"{rules.windows.spec}, {rules.aggregate.spec}{more}"
 
 

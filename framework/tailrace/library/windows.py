@@ -59,17 +59,20 @@ class Calendar(msgspec.Struct, frozen=True):
 
     def at(self, time_ms: int) -> tuple[int, int]:
         """Start and end of the window that holds an instant."""
-        zone = ZoneInfo(self.zone)
-        day = to_datetime(time_ms).astimezone(zone).date()
-        if self.unit == "daily":
-            first, after = day, day + timedelta(days=1)
-        elif self.unit == "weekly":
-            first = day - timedelta(days=day.weekday())
-            after = first + timedelta(days=7)
-        else:
-            first = day.replace(day=1)
-            after = (first + timedelta(days=32)).replace(day=1)
-        return _midnight_ms(self.zone, first.toordinal()), _midnight_ms(self.zone, after.toordinal())
+        day = to_datetime(time_ms).astimezone(ZoneInfo(self.zone)).date()
+        while True:
+            if self.unit == "daily":
+                first, after = day, day + timedelta(days=1)
+            elif self.unit == "weekly":
+                first = day - timedelta(days=day.weekday())
+                after = first + timedelta(days=7)
+            else:
+                first = day.replace(day=1)
+                after = (first + timedelta(days=32)).replace(day=1)
+            end_ms = _midnight_ms(self.zone, after.toordinal())
+            if time_ms < end_ms:
+                return _midnight_ms(self.zone, first.toordinal()), end_ms
+            day = after  # the clocks went back over midnight: the local date is one that has ended
 
     @property
     def spec(self) -> str:
@@ -157,7 +160,8 @@ def daily(*, zone: str) -> Calendar:
     """Days of a time zone, from midnight to midnight: ``windows.daily(zone="Europe/Berlin")``.
 
     A day on which the clocks change has 23 or 25 hours. Where midnight does not exist on a day, the day begins with its first
-    instant. The rules come from the system's time zone data, or from the package ``tzdata``: give all processes the same.
+    instant. Where the clocks go back over midnight, it ends at the first
+    one. The rules come from the system's time zone data, or from the package ``tzdata``: give all processes the same.
 
     Raises:
         DefinitionError: There is no such time zone.

@@ -95,7 +95,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
         begin + b"lseen\0" + b"\0\1": b"-item",
         begin + b"mper_port\0": b"-empty key",
         begin + b"mper_port\0JFK": rows.pack_entry(b"entry", 1, 1234),
-        rows.timer_row(begin, 1, b"overdue"): rows.encode_timer(rows.Timer(5, 2**64 - 1, 3)),
+        rows.timer_row(begin, 1, b"overdue"): rows.encode_timer(rows.Timer(5, 2**64 - 1, 3, None, 9)),
     }
     snapshots = Snapshots(str(tmp_path), "flights")
     published(snapshots, [task])
@@ -120,6 +120,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "seed": 7,
             "depth": 0,
             "payload": b"more",
+            "decided_ms": None,
             "inside": True,
         },
         {
@@ -131,6 +132,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "seed": 2**64 - 1,
             "depth": 3,
             "payload": None,
+            "decided_ms": 9,
             "inside": False,
         },
     ]

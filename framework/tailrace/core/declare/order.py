@@ -140,6 +140,9 @@ def _check_times(one: Operator, flow: Flow) -> None:
 def _check_circle(app: Declarations, one: Operator, operators: Sequence[Operator], flow: Flow) -> None:
     """Refuse feedback that was only found by names: code may name a topic, or a field like it, and never emit to it."""
     circle = next((names for names in flow.circles if one.name in names), ())
+    cls = app.actors.get(one.name)
+    if cls is not None and declaration_of(cls).operator and _declared(app, one.name) == "event-time":
+        _check_inputs(one, operators, flow)
     for writer in (other for other in operators if other.name in circle):
         back = {edge.name for edge in writer.emits}.intersection(flow.feedback[one.name])
         back |= writer.sends.intersection((one.name,))
@@ -152,6 +155,19 @@ def _check_circle(app: Declarations, one: Operator, operators: Sequence[Operator
                 f"that leads to {first}: what may come from {'itself' if writer is one else 'its own results'} has no place in that order",
                 hint=f"If {writer.name} does not emit to it, list what it emits to: emits=[{', '.join(sorted(others))}]. If it does, "
                 f"list it, too: emits=[{', '.join(sorted(others | back))}].",
+            )
+
+
+def _check_inputs(one: Operator, operators: Sequence[Operator], flow: Flow) -> None:
+    """Refuse an operator of the library that needs an order, and takes what comes from its own results, also by streams."""
+    senders = {name for other in operators for name in other.sends if other.name in flow.reach[name]}
+    for name in sorted(flow.streamed[one.name]):
+        back = [*map(repr, flow.feedback[name]), *["messages"] * (name in senders)]
+        if back:
+            raise DefinitionError(
+                f"{one.name} handles its events in the order of event time, and {back[0]}, which comes from its own results, has no "
+                "place in that order",
+                hint=f"Let {name} take what does not depend on the results of {one.name}.",
             )
 
 

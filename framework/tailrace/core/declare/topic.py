@@ -143,7 +143,8 @@ class Topic(Edge[E, K]):
     ) -> None:
         super().__init__(app, name, type, key_type, is_stream=False)
         self.partitions = partitions
-        self.key_names = settings.key if isinstance(settings.key, tuple) else ()
+        key: Any = settings.key
+        self.key_names = key if key.__class__ is tuple else ()
         self.settings = settings
         self.codec: EventCodec | ModelCodec = (
             ModelCodec(name, type, settings.format)
