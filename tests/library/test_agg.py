@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -281,3 +282,20 @@ def test_estimates_of_nothing_and_beyond_the_limits() -> None:
         agg.distinct(lambda number: number, error=0)
     with pytest.raises(tr.DefinitionError, match="at=95"):
         agg.quantiles(float, 95)
+
+
+@pytest.mark.parametrize("kind", ["min", "max"])
+@pytest.mark.parametrize("values", [(1, 1.0), (0.0, -0.0), (-0.0, 0, 0.0)])
+def test_of_numbers_that_are_equal_the_first_by_its_encoding_counts(
+    kind: str, values: tuple[Any, ...]
+) -> None:
+    made: agg.Aggregate[Any, Any, Any] = getattr(agg, kind)(lambda one: one)
+    wanted = min(values, key=msgspec.msgpack.encode)
+    for some in permutations(values):
+        acc = made.start()
+        for at, one in enumerate(some):
+            acc = made.add(acc, one, at)
+        merged = made.start()
+        for at, one in enumerate(some):
+            merged = made.merge(merged, made.add(made.start(), one, at))
+        assert repr(made.result(acc)) == repr(made.result(merged)) == repr(wanted)

@@ -105,3 +105,26 @@ def test_only_streams_that_form_a_circle_have_a_limit_of_deliveries() -> None:
 
     with Harness(app) as h, pytest.raises(tr.TailraceError, match="more than 1000 deliveries"):
         h.send(a, A("k", BEGIN_MS, 1))
+
+
+@pytest.mark.parametrize("join", ["interval", "window"])
+@pytest.mark.parametrize("some", [3, 16, 17, 40])
+def test_what_has_no_match_is_given_in_the_order_of_time_then_of_arrival(join: str, some: int) -> None:
+    app = tr.App("joins", partitions=1)
+    a, b, given = app.topic("a", A), app.topic("b", B), app.topic("given", Given)
+    stream: tr.Stream[Any, str] = (
+        app.join("j", a, b, within=("0ms", "30ms"), how="left")
+        if join == "interval"
+        else app.window_join("j", a, b, windows.tumbling(60), how="left")
+    )
+
+    @app.process(stream)
+    def publish(one: tr.Pair[A, B | None], ctx: tr.Context[str]) -> None:
+        ctx.emit(given, Given(ctx.key, ctx.event_time, shown(one.left, one.right)))
+
+    begin = BEGIN_MS // 60 * 60
+    times = [begin] * some if join == "interval" else [begin + 50 * n // some for n in range(some)]
+    with Harness(app) as h:
+        h.send(a, *(A("k", at, n) for n, at in enumerate(times)))
+        h.end_of_input()
+        assert [one.parts for one in h.emitted(given)] == [f"A{n} None" for n in range(some)]

@@ -180,3 +180,20 @@ def test_another_limit_may_go_on_over_stored_state() -> None:
     with Harness(app, start=snapshot) as h:
         h.send(events, Event("a", 2, "y"), Event("a", 3, "z"))
         assert [one.id for one in h.emitted(out)] == ["y"]
+
+
+def test_a_late_event_of_a_full_period_is_late_and_not_too_much() -> None:
+    app = tr.App("rolling", partitions=1)
+    events, out = app.topic("events", Event, key_type=str), app.topic("out", Event, key_type=str)
+    rest, late = app.topic("rest", Event, key_type=str), app.topic("late", Event, key_type=str)
+
+    @app.process(app.limit("few", events, 1, per=10, rest=rest, late=late))
+    def publish(event: Event, ctx: tr.Context[str]) -> None:
+        ctx.emit(out, event)
+
+    sent = [Event("a", at, "x") for at in (1, 2, 9, 10, 3, 11, 30, 12)]
+    with Harness(app) as h:
+        h.send(events, *sent)
+        assert [one.at for one in h.emitted(out)] == [1, 10, 30]
+        assert [one.at for one in h.emitted(rest)] == [2, 9, 11]
+        assert [one.at for one in h.emitted(late)] == [3, 12]

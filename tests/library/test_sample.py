@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from itertools import count
+from math import nextafter
 from random import Random
 from typing import Any
+
+import msgspec
 
 import tailrace as tr
 from tailrace.testing import Harness
@@ -58,3 +63,17 @@ def test_a_smaller_sample_is_part_of_a_larger_one() -> None:
     assert found[3] == {one.id for one in EVENTS}
     assert len(sampled(("id", "amount"), fraction=1.0)) == len(EVENTS)
     assert 200 < len(sampled(("id", "amount"), fraction=0.1)) < 400, "of single events"
+
+
+def test_a_value_is_chosen_if_its_hash_is_below_the_fraction() -> None:
+    """Of a value whose hash is a float exactly: not at this fraction, but at the next one."""
+    hashes = (
+        int.from_bytes(blake2b(msgspec.msgpack.encode(n), digest_size=8).digest(), "big") for n in count()
+    )
+    number, found = next((n, one) for n, one in enumerate(hashes) if one % (1 << 11) == 0 and one > 1 << 63)
+    bound = found / (1 << 64)
+    assert bound * (1 << 64) == found
+    history = [Event("k", 1, "i", float(number))]
+    by: Any = lambda one: int(one.amount)  # noqa: E731
+    assert sampled(by, history, fraction=bound) == []
+    assert sampled(by, history, fraction=nextafter(bound, 1)) == history
