@@ -282,13 +282,15 @@ def test_the_schema_has_names_and_defaults() -> None:
         (bytes, b"", "Event.field has the default b''"),
     ],
 )
-def test_a_type_that_avro_cannot_express_is_refused_when_the_topic_is_declared(
+def test_a_topic_of_a_type_that_avro_cannot_express_can_be_read_and_not_written(
     declared: Any, default: Any, said: str
 ) -> None:
     field = ("field", declared) if default is ... else ("field", declared, default)
     event = msgspec.defstruct("Event", [field])
-    with pytest.raises(tr.DefinitionError, match=said):
-        tr.App("app").topic("events", event, key=None, format=Registry().avro)
+    topic = tr.App("app").topic("events", event, key=None, format=Registry("mock://").avro)
+    for write in (topic.codec.prepare, topic.codec.check_emitted, lambda: topic.encode(event(None))):
+        with pytest.raises(tr.DefinitionError, match=said):
+            write()
 
 
 def test_two_types_with_one_name_and_several_types_of_events_are_refused() -> None:
@@ -318,3 +320,71 @@ def test_a_topic_finds_a_reserved_id_by_its_file_alone(
         topic.decode(file.getvalue())
     (tmp_path / "7.json").write_text(json.dumps({"schemaType": "AVRO", "schema": json.dumps(schema)}))
     assert topic.decode(file.getvalue()) == event("Ada")
+
+
+# --- schemas and bytes of others, that would take all memory or the stack
+
+TREE = {"type": "record", "name": "Tree", "fields": [{"name": "below", "type": ["null", "Tree"]}]}
+EMPTY = {"type": "record", "name": "Empty", "fields": []}
+
+
+def doubled(deep: int) -> Any:
+    """A record with two records, and so on."""
+    inner: Any = EMPTY
+    for at in range(deep):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": inner["name"]}]
+        inner = {"type": "record", "name": f"D{at}", "fields": fields}
+    return inner
+
+
+def of_field(type_: Any) -> Any:
+    return {"type": "record", "name": "tailrace", "fields": [{"name": "many", "type": type_}]}
+
+
+class Below(msgspec.Struct):
+    below: Below | None = None
+
+
+@pytest.mark.parametrize("deep", [0, 1, 60, 200, 1_000_000])
+def test_a_record_in_itself_is_read_to_a_depth_and_then_refused(deep: int) -> None:
+    read, data = reader_of(7, json.dumps(TREE), Below), b"\2" * deep + b"\0"
+    if deep > 64:
+        with pytest.raises(msgspec.DecodeError, match="not of the Avro schema 7"):
+            read(data)
+        return
+    found, expected = read(data), Below()
+    for _ in range(deep):
+        expected = Below(expected)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (of_field({"type": "array", "items": "null"}), "values that take no bytes"),
+        (of_field({"type": "array", "items": EMPTY}), "values that take no bytes"),
+        (
+            of_field({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
+            "values that take no bytes",
+        ),
+        (doubled(60), "values that take no bytes"),
+        ({"type": "record", "name": "N", "fields": [{"name": "n", "type": "N"}]}, "not of the Avro schema"),
+    ],
+)
+def test_values_that_take_no_bytes_are_refused_where_their_number_has_no_bound(
+    schema: Any, said: str
+) -> None:
+    with pytest.raises(msgspec.DecodeError, match=said):
+        reader_of(7, json.dumps(schema), Below)(b"\x80\x80\x80\x80\x80\x80\1\0")
+
+
+def test_few_values_without_bytes_and_a_record_with_our_name_are_read() -> None:
+    read = reader_of(7, json.dumps(of_field({"type": "array", "items": ["null", EMPTY, "tailrace"]})), Any)
+    assert read(b"\6\0\2\4\0\0") == {"many": [None, {}, {"many": []}]}
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "sNaN"])
+def test_a_decimal_that_is_no_number_is_the_events_fault(value: str) -> None:
+    event = msgspec.defstruct("Event", [("money", Money)])
+    with pytest.raises(EventValueError, match="is no number"):
+        writer_of("events", avro_schema("it", event))(event(Decimal(value)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -20,6 +21,7 @@ class Server:
 
     def __init__(self, *answers: tuple[int, Any]) -> None:
         self.answers, self.asked = list(answers), list[tuple[str, str, str | None, Any]]()
+        self.location = ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -28,11 +30,23 @@ class Server:
                 login = self.headers.get("Authorization")
                 outer.asked.append((self.command, self.path, login, json.loads(content or b"null")))
                 status, said = outer.answers.pop(0)
-                data = said if isinstance(said, bytes) else json.dumps(said).encode()
+                slowly = isinstance(said, list)
+                data = (
+                    b"".join(said)
+                    if slowly
+                    else said
+                    if isinstance(said, bytes)
+                    else json.dumps(said).encode()
+                )
                 self.send_response(status)
+                if outer.location:
+                    self.send_header("Location", outer.location)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data)
+                with suppress(OSError):  # who asked has gone
+                    for part in said if slowly else [data]:
+                        self.wfile.write(part)
+                        time.sleep(0.01 if slowly else 0)
 
             do_GET = do_POST = answer  # noqa: N815  # the names of the base class
 
@@ -108,6 +122,37 @@ def test_a_schema_is_registered_or_looked_up_under_its_subject() -> None:
         ("POST", "/api/subjects/t-value/versions", None, sent),
         ("POST", "/api/subjects/t-value", None, sent),
     ]
+
+
+def test_a_redirect_is_no_answer() -> None:
+    with answering((200, SCHEMA)) as other, answering((302, {})) as server:
+        server.location = f"{other.url}/schemas/ids/7"
+        with pytest.raises(RegistryError, match="does not give the schema 7 of a record: 302"):
+            Client(server.url).schema(7)
+        assert other.asked == []
+        assert len(server.asked) == 1
+
+
+def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        answering(*[(200, b" " * (5 << 20))] * 3) as server,
+        pytest.raises(RegistryError, match="is longer than 4194304 bytes"),
+    ):
+        Client(server.url).schema(7)
+    monkeypatch.setattr("tailrace.registry.client._TIMEOUT_S", 0.1)
+    with (
+        answering(*[(200, [b" "] * 100)] * 3) as server,
+        pytest.raises(RegistryError, match="longer than 4194304 bytes, or 0 s"),
+    ):
+        Client(server.url).schema(7)
+
+
+def test_what_a_registry_says_of_an_error_is_cut_and_in_one_line() -> None:
+    said = b"\x1b[31mno\x1b]0;owned\x07\nline " + b"e" * 1_000_000
+    with answering((404, said)) as server, pytest.raises(RegistryError) as error:
+        Client(server.url).schema(7)
+    assert ": 404 [31mno ]0;owned line eee" in str(error.value)
+    assert len(str(error.value)) < 700
 
 
 def test_a_schema_that_refers_to_others_is_refused() -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from tailrace.core.errors import OptionError
 
+BACKLOG = 128
+"""Connections that wait for accept; also the most that are accepted at once."""
 LEAST_TOKEN = 16
 """Characters of a token: fewer can be guessed."""
 
@@ -59,7 +61,7 @@ class Listen:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((self.host, self.port))
-            listening.listen(1_024)
+            listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
             raise OptionError(

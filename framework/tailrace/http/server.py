@@ -5,9 +5,10 @@ A process must not suffer from who asks it. So:
     a request                                 has to come, be answered and be taken within ``REQUEST_S``, or its connection is closed
     a connection that has sent no request     is closed after that time too
     between two requests                      ``KEEP_ALIVE_S``
-    connections that wait for a request       ``MOST_WAITING``; a new one takes the place of the oldest, so that silent
-                                              connections keep nobody out
+    connections that wait for a request,      ``MOST_WAITING``, counted from accept on; a new one takes the place of the
+    or have not finished TLS's handshake      oldest, so that silent connections keep nobody out
     headers of a request                      ``MOST_HEADER_BYTES``; a body is read by the app alone
+    warnings about requests                   one of a kind in ``_SELDOM_S``
 
 The app runs in the server's thread, one request at a time where it does not wait.
 """
@@ -17,12 +18,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
+import re
 import socket
 import ssl
 import threading
+import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -30,7 +35,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tailrace.core.errors import OptionError, UsageError
-from tailrace.http.listening import Listen
+from tailrace.http.listening import BACKLOG, Listen
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,6 +48,8 @@ REQUEST_S = 15.0
 KEEP_ALIVE_S = 30
 MOST_WAITING = 200
 MOST_HEADER_BYTES = 64 << 10
+_HOST = re.compile(r"(?:\[([^]]*)\]|([^:@\[\]]+))(?::\d*)?")
+_SELDOM_S = 10.0
 _SIGNAL_S = 0.25
 """The longest time that ``join`` sleeps. Python runs a signal's handler in the main thread, and a signal does not wake that thread if
 another one received it, or if it came just before the sleep.
@@ -59,16 +66,19 @@ class Server:
 
     def __init__(self, app: App, listen: Listen, open_paths: Collection[str] = ()) -> None:
         self._listen = listen
-        waiting: dict[_Connection, None] = {}
+        self._context: ssl.SSLContext | None = None
+        waiting = _Waiting()
 
-        def protocol(*given: Any, **named: Any) -> _Connection:
-            return _Connection(waiting, *given, **named)
+        def protocol(*given: Any, **named: Any) -> _Connection | _Handshake:
+            connection = partial(_Connection, waiting, *given, **named)
+            return connection() if self._context is None else _Handshake(waiting, self._context, connection)
 
         self._config = uvicorn.Config(
             _Guarded(app, listen, frozenset(open_paths)),
             http=cast("type[asyncio.Protocol]", protocol),  # it is called like the class
             ws="none",
             loop="asyncio",
+            backlog=BACKLOG,
             lifespan="auto",
             log_config=None,
             log_level="warning",
@@ -83,6 +93,7 @@ class Server:
             ssl_cert_reqs=ssl.CERT_NONE if listen.client_ca is None else ssl.CERT_REQUIRED,
         )
         self._server = uvicorn.Server(self._config)
+        logging.getLogger("uvicorn.error").addFilter(_seldom)
         self._thread: threading.Thread | None = None
 
     def start(self) -> int:
@@ -92,6 +103,7 @@ class Server:
         """
         try:
             self._config.load()
+            self._context, self._config.ssl = self._config.ssl, None  # TLS begins in ``_Handshake``
         except (ssl.SSLError, OSError) as error:
             raise OptionError(
                 f"the certificates for HTTPS cannot be used: {error}",
@@ -142,7 +154,7 @@ class _Guarded:
     """Turns requests away that do not carry the token: as a bearer, or as the password of any name, which a browser asks for.
 
     On the loopback interface without a token, it turns those away that name another host than this machine: a page in a browser
-    could otherwise ask under a name of its own that it lets point here (DNS rebinding).
+    could otherwise ask under a name of its own that it lets point here (DNS rebinding). Nor may a page of another site ask.
     """
 
     def __init__(self, app: App, listen: Listen, open_paths: Collection[str]) -> None:
@@ -158,9 +170,13 @@ class _Guarded:
             await _refuse(
                 send, 401, "the request has no token, or another one: send Authorization: Bearer TOKEN"
             )
-        elif self._local and not all(_is_here(one) for one in _values(scope, b"host")):
+        elif self._local and [_is_here(one) for one in _values(scope, b"host")] != [True]:
             await _refuse(
                 send, 421, "without a token, only requests to localhost or a loopback address are answered"
+            )
+        elif self._local and b"cross-site" in _values(scope, b"sec-fetch-site"):
+            await _refuse(
+                send, 403, "without a token, no request is answered that a page of another site makes"
             )
         else:
             await self._app(scope, receive, send)
@@ -183,10 +199,11 @@ def _values(scope: Scope, header: bytes) -> list[bytes]:
 
 
 def _is_here(host: bytes) -> bool:
-    name = host.decode("latin-1").strip().lower()
-    name = name[: name.index("]") + 1].strip("[]") if "]" in name else name.partition(":")[0]
+    named = _HOST.fullmatch(host.decode("latin-1").strip().lower())
     try:
-        return name == "localhost" or ip_address(name).is_loopback
+        return named is not None and (
+            named[2] == "localhost" or ip_address(named[1] or named[2] or "").is_loopback
+        )
     except ValueError:
         return False
 
@@ -199,10 +216,77 @@ async def _refuse(send: Send, status: int, reason: str) -> None:
     await send({"type": "http.response.body", "body": json.dumps({"error": reason}).encode()})
 
 
+class _Seldom(logging.Filter):
+    """Strangers cannot fill the log: of each kind of message, it passes one in ``_SELDOM_S``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See ``logging.Filter``. The kind is the message without its arguments."""
+        now_s = time.monotonic()
+        if now_s - self._passed_s.get(str(record.msg), -_SELDOM_S) < _SELDOM_S:
+            return False
+        self._passed_s[str(record.msg)] = now_s
+        return True
+
+
+_seldom = _Seldom()
+
+
+class _Waiting(dict["_Connection | _Handshake", None]):
+    """The connections that wait, the oldest first."""
+
+    def begin(self, one: _Connection | _Handshake) -> None:
+        """Add a new connection; the oldest makes room for it."""
+        if len(self) >= MOST_WAITING:
+            next(iter(self)).abort()
+        self[one] = None
+
+
+class _Handshake(asyncio.Protocol):
+    """A connection from accept on, until TLS has begun on it; then ``make`` makes the one that takes its place."""
+
+    def __init__(self, waiting: _Waiting, context: ssl.SSLContext, make: Callable[[], _Connection]) -> None:
+        self._waiting, self._context, self._make = waiting, context, make
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._waiting.begin(self)
+        self._transport.pause_reading()  # until TLS reads
+        self._task = asyncio.get_running_loop().create_task(self._secure())
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data  # came with the end of the handshake
+
+    async def _secure(self) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                self._transport, self, self._context, server_side=True, ssl_handshake_timeout=REQUEST_S
+            )
+        except OSError:  # it is closed
+            return
+        finally:
+            self._waiting.pop(self, None)
+        if secured is not None:
+            connection = self._make()
+            secured.set_protocol(connection)
+            connection.connection_made(secured)
+            if self._received:
+                connection.data_received(self._received)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._waiting.pop(self, None)
+        self._transport.abort()
+
+
 class _Connection(HttpToolsProtocol):
     """A connection with the limits at the head of this file."""
 
-    def __init__(self, waiting: dict[_Connection, None], *given: Any, **named: Any) -> None:
+    def __init__(self, waiting: _Waiting, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._waiting = waiting
         self._deadline: asyncio.TimerHandle | None = None
@@ -211,9 +295,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's does
         super().connection_made(transport)
-        if len(self._waiting) >= MOST_WAITING:
-            next(iter(self._waiting))._close()
-        self._waiting[self] = None
+        self._waiting.begin(self)
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -229,7 +311,7 @@ class _Connection(HttpToolsProtocol):
         if self in self._waiting:
             self._bytes += len(data)
             if self._bytes > MOST_HEADER_BYTES:
-                self._close()
+                self.abort()
 
     def on_response_complete(self) -> None:
         self._end()
@@ -248,13 +330,14 @@ class _Connection(HttpToolsProtocol):
                 self._begin()
 
     def _begin(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_S, self._close)
+        self._deadline = self.loop.call_later(REQUEST_S, self.abort)
 
     def _end(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _close(self) -> None:
+    def abort(self) -> None:
+        """Close it at once."""
         self._waiting.pop(self, None)
         self.transport.abort()

@@ -2,7 +2,7 @@
 
 | path | answer | token |
 |---|---|---|
-| ``/livez`` | 200. 503, with what it does, if one handler has run for ``STUCK_S`` | no |
+| ``/livez`` | 200. 503, with its name, if one handler has run for ``STUCK_S`` | no |
 | ``/readyz`` | 200 if the process has joined, and its tasks are restored and at work; else 503. A silent broker changes nothing | no |
 | ``/metrics`` | what ``measuring`` has published, as Prometheus or OpenMetrics text | yes |
 | ``/graph`` | the app as a graph, as ``tailrace graph --json`` | yes |
@@ -112,7 +112,8 @@ class HttpAnswers(Companion):
         turn_age_s, stuck, stuck_s = _worst(self._source)
         said: dict[str, object] = {"seconds_since_turn": round(turn_age_s, 1)}
         if stuck is not None:
-            said |= {**stuck[0], "running_s": round(stuck_s, 1)}
+            # Its key is for the log: who asks has no token.
+            said |= {"handler": stuck[0].get("handler"), "running_s": round(stuck_s, 1)}
         return 503 if stuck_s >= STUCK_S else 200, JSON, msgspec.json.encode(said)
 
     def _ready(self) -> tuple[int, bytes, bytes]:

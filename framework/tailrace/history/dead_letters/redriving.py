@@ -22,7 +22,7 @@ from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicRepl
 from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import UNREADABLE, Headers, Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters
+from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
@@ -94,6 +94,20 @@ def open_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Itera
     """
     closed = closed_letters(log, app, on_hidden)
     return (one for one in dead_letters(log, app, on_hidden) if one.id not in closed)
+
+
+def last_open_letters(log: Log, app: str, most: int) -> list[DeadLetter]:
+    """The last open letters by timestamp, the last first. Each partition is read backwards, so what is before costs nothing."""
+    closed, topic, found = closed_letters(log, app), dead_letters_of(app), list[DeadLetter]()
+    for partition in range(log.partitions(topic)):
+        last, stop = list[DeadLetter](), log.end_offset(topic, partition)
+        while len(last) < most and stop > log.start_offset(topic, partition):
+            start = max(0, stop - 10 * most)
+            letters = [read(partition, one) for one in scan(log, topic, partition, start, stop)]
+            last = [one for one in letters if one.id not in closed] + last
+            stop = start
+        found += last[-most:]
+    return sorted(found, key=lambda one: one.record.timestamp_ms)[: -most - 1 : -1]
 
 
 def close_letters(

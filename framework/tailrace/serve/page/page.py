@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -23,7 +22,7 @@ from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TailraceError
 from tailrace.graph.model import graph_of
 from tailrace.history.dead_letters.letters import DeadLetter, parse_id
-from tailrace.history.dead_letters.redriving import close_letters, open_letters
+from tailrace.history.dead_letters.redriving import close_letters, last_open_letters
 from tailrace.history.status.inspection import AppReport, inspect_app
 from tailrace.log.interface import ServiceLog
 from tailrace.log.tasks import owner_of
@@ -37,7 +36,8 @@ _FRESH_S: Final = 3.0
 """For how long a report is shown again."""
 _LETTERS: Final = 50
 _HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",  # with none, a browser does not say that a form is of this page
     "cache-control": "no-store",
@@ -70,6 +70,7 @@ class Page:
         self._plan = questions.plan
         self._graph = graph_of([self._plan])
         self._seen: _Seen | None = None
+        self._letters_seen: tuple[float, list[DeadLetter]] | None = None
         self._looking = asyncio.Lock()
         self._templates = Environment(
             loader=PackageLoader("tailrace.serve.page"),
@@ -145,9 +146,13 @@ class Page:
 
     async def _letters(self, request: Request) -> Response:
         async def content() -> dict[str, Any]:
-            letters = await run_in_threadpool(self._read_letters)
+            async with self._looking:
+                seen = self._letters_seen
+                if seen is None or time.monotonic() - seen[0] > _FRESH_S:
+                    letters = await run_in_threadpool(self._read_letters)
+                    seen = self._letters_seen = time.monotonic(), letters
             return {
-                "letters": letters,
+                "letters": seen[1],
                 "most": _LETTERS,
                 "may_redrive": self._may_redrive,
                 "redriven": request.query_params.get("redriven", ""),
@@ -158,7 +163,8 @@ class Page:
     async def _redrive(self, request: Request) -> Response:
         """Redrive one letter, and show all again. Only for a form of this page: a browser also posts those of others."""
         id_ = request.query_params.get("id", "")
-        origin = request.headers.get("origin", "").partition("://")[2]
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        own = [f"https://{host}", *[f"http://{host}"][: request.url.scheme == "http"]]  # a proxy may add TLS
 
         async def content() -> dict[str, Any]:
             if not self._may_redrive:
@@ -167,9 +173,12 @@ class Page:
                     status=HTTPStatus.FORBIDDEN,
                     hint="Start tailrace serve with --http-token-file or --http-client-ca, or use tailrace dead-letters redrive.",
                 )
-            if not origin or origin != request.headers.get("host"):
+            if origin not in own:
                 raise Unanswered("this was not sent by the page itself", status=HTTPStatus.FORBIDDEN)
-            if parse_id(id_) is None or not await run_in_threadpool(self._sent, id_):
+            async with self._looking:
+                sent = [] if parse_id(id_) is None else await run_in_threadpool(self._sent, id_)
+                self._letters_seen = None
+            if not sent:
                 raise Unanswered(
                     f"no dead letter {id_!r} is left to redrive",
                     status=HTTPStatus.CONFLICT,
@@ -214,7 +223,7 @@ class Page:
         return inspect_app(self._plan, self._log, time.time_ns() // 1_000_000, partial(owner_of, self._log))
 
     def _read_letters(self) -> list[DeadLetter]:
-        return [*reversed(deque(open_letters(self._log, self._plan.app), maxlen=_LETTERS))]
+        return last_open_letters(self._log, self._plan.app, _LETTERS)
 
     def _sent(self, id_: str) -> list[str]:
         now_ms = time.time_ns() // 1_000_000
