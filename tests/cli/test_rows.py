@@ -381,7 +381,7 @@ def test_a_file_of_any_name_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_name_that_is_not_utf_8_is_named_in_one_line(tmp_path: Path) -> None:
     ended = run("log", "append", "purchases", os.fsdecode(b"no\xff.jsonl"), "--log", tmp_path / "log")
-    assert (ended.code, "does not exist" in ended.err, "Traceback" in ended.err) == (2, True, False)
+    assert (ended.code, "is not UTF-8" in ended.err, "Traceback" in ended.err) == (2, True, False)
 
 
 def test_a_named_pipe_is_appended_each_time(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is written to standard error, in one line."""
     for given in (*(sys.argv[1:] if arguments is None else arguments), *_settings()):
-        if any("\ud800" <= one <= "\udfff" for one in given):
+        if any("\ud800" <= one <= "\udfff" for one in given) and not Path(given).is_file():
             shown = given.encode(errors="surrogateescape").decode(errors="backslashreplace")
             return _complain(f"{printable(shown)} is not UTF-8: correct it.", click.UsageError.exit_code)
     try:
