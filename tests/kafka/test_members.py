@@ -9,7 +9,7 @@ from secrets import token_hex
 import msgspec
 import pytest
 
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import TaskOwnedError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition, TopicSettings
@@ -30,12 +30,18 @@ from tests.runtime.processes import Process, limit_files, wait_until
 
 PROTOCOLS = {"classic": SESSION, "consumer": {"TAILRACE_KAFKA_CONSUMER_GROUP_PROTOCOL": "consumer"}}
 ALL = len(TASKS)
+NAPS = "tests.kafka.apps:naps"
 SUSPENDED = {
     **SESSION,
     "TAILRACE_KAFKA_CONSUMER_MAX_POLL_INTERVAL_MS": "6000",
     "TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS": "5000",
 }
 """The session is the last to end: when others have the tasks, all time-outs have passed."""
+
+
+def nap(number: int, seconds: float) -> Output:
+    event = apps.Nap("k", seconds, 1_000_000 + number)
+    return Output("naps", b"k", msgspec.json.encode(event), event.at_ms)
 
 
 def given_back(process: Process) -> list[list[int]]:
@@ -228,12 +234,7 @@ def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
 ) -> None:
     """It can commit nothing. More events than are taken at once come before the slow one, so the transaction is open by then."""
     setting, timeout_s, quick = "TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", 3, 300
-
-    def nap(number: int, seconds: float) -> Output:
-        event = apps.Nap("k", seconds, 1_000_000 + number)
-        return Output("naps", b"k", msgspec.json.encode(event), event.at_ms)
-
-    app, short = "tests.kafka.apps:naps", {setting: str(1_000 * timeout_s)}
+    app, short = NAPS, {setting: str(1_000 * timeout_s)}
     prepare_topics(log, apps.naps.plan(), create_declared=True)
     log.append_all([*(nap(number, 0) for number in range(quick)), nap(quick, timeout_s + 2)])
     stuck = members.start(app, "stuck", "--commit-interval", "1500ms", environment=short)
@@ -241,6 +242,31 @@ def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
     stuck.kill()
     members.start(app, "stuck")
     wait_until(lambda: len(visible(log, TopicPartition("rested", 0))) > quick, "all is committed")
+
+
+def test_a_run_to_the_end_that_was_suspended_past_its_session_reads_to_the_end(
+    log: KafkaLog, members: Members
+) -> None:
+    """Its group gives its tasks up, and gives them back a moment later."""
+    rested = TopicPartition("rested", 0)
+    prepare_topics(log, apps.naps.plan(), create_declared=True)
+    log.append_all([nap(number, 0.01) for number in range(300)])
+    run = members.start(NAPS, "run", "--until-end", tasks=1)
+    wait_until(lambda: log.end_offset(*rested), "something is handled")
+    run.signal(signal.SIGSTOP)
+
+    def is_empty() -> bool:
+        try:
+            with log.reserve("naps", ()):
+                return True
+        except TaskOwnedError:
+            return False
+
+    wait_until(is_empty, "its group has no members")
+    run.signal(signal.SIGCONT)
+    assert run.ended() == 0, run.text()[-3_000:]
+    assert len(visible(log, rested)) == 300
+    assert len(runs(run)) == 2
 
 
 def test_a_full_disk_does_not_end_a_process_that_gives_tasks_back(log: KafkaLog, members: Members) -> None:

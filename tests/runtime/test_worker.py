@@ -200,6 +200,34 @@ def test_a_shared_task_that_is_lost_while_it_starts_is_tried_again() -> None:
     check_counts(machine.log, KEYS, 1)
 
 
+def test_a_worker_is_quiet_only_with_tasks_and_after_a_turn_with_all_of_them() -> None:
+    machine = Machine()
+    worker = machine.worker(settings=WorkerSettings(bounded=True, tasks_move=True))
+    worker.start()
+
+    def come_to_rest() -> None:
+        while not worker.quiet:
+            worker.turn()
+
+    come_to_rest()
+    worker.give_back([0])
+    assert not worker.quiet
+    come_to_rest()
+    worker.assign([0])
+    assert not worker.quiet
+    come_to_rest()
+    everything = [slot.number for slot in worker.slots]
+    worker.give_back(everything)
+    for _ in range(3):
+        worker.turn()
+        assert not worker.quiet
+    machine.log.append_all(ticks(KEYS, 1))
+    worker.assign(everything)
+    come_to_rest()
+    worker.leave()
+    check_counts(machine.log, KEYS, 1)
+
+
 def test_it_can_be_stopped_in_the_middle_of_a_restore_and_the_next_goes_on() -> None:
     machine = Machine()
     machine.log.append_all(ticks(KEYS, ROUNDS))

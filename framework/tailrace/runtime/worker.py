@@ -131,7 +131,8 @@ class Worker:
         self.started = False
         """All tasks were started here, and have committed what they owe to those who follow them."""
         self.quiet = False
-        """The last turn found nothing to do, nothing to read and nothing to commit. Known of bounded runs only."""
+        """The last turn found nothing to do, nothing to read and nothing to commit, in tasks that are still here, all of them. Known of
+        bounded runs only."""
         self.stopping = False
         self._hooks = hooks = hooks or WorkerHooks()
         self._clock = clock
@@ -223,6 +224,7 @@ class Worker:
 
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in, to be restored in the next turns."""
+        self.quiet = False
         known = {slot.number for slot in self.slots}
         self.slots += [
             Slot(number, self._hooks.committed) for number in sorted(numbers) if number not in known
@@ -235,6 +237,7 @@ class Worker:
         Raises:
             TailraceError: One could not commit; all were given back.
         """
+        self.quiet = False
         leaving = [slot for slot in self.slots if slot.number in numbers]
         try:
             self._release(leaving, may_commit=may_commit)
@@ -292,7 +295,8 @@ class Worker:
         worked = worked or restored
         if self._bounded:
             worked = worked or self._commit_all()
-            self.quiet = not worked and all(slot.is_at_end(self._reader) for slot in self.slots)
+            at_end = [slot.is_at_end(self._reader) for slot in self.slots]
+            self.quiet = not worked and bool(at_end) and all(at_end)
         if worked:
             self._turns += 1
             self._vain = 0
