@@ -125,6 +125,7 @@ def test_of_a_table_with_an_invalid_row_nothing_is_imported(folder: Path) -> Non
         ([(1, b'"a"', b"\xff")], (), "changelog partition 1, offset 0, key 'a'"),
         ([(0, b'"a"', b"1.5")], (), "Expected `int`, got `float`"),
         ([(0, b'["a",[0.0,59.9]]', b"1")], (), "say --windowed, or --not-windowed"),
+        *(([(0, b'[%d,"a"]' % action, b"1")], (), "of a SetTable, [action, key]") for action in (1, 2, 15)),
         ([(0, b'"a"', b"1")], ("--windowed",), "have no field 'start_ms'"),
         ([(0, b'"a"', b"1")], ("--windowed", "--into", "hours"), "is not that of a window"),
         ([(0, b'"a"', b"1"), (2, b'"a"', b"2")], (), "in the partitions 0 and 2"),
@@ -200,6 +201,20 @@ def test_a_key_in_two_partitions_is_two_rows_for_events_that_name_the_partition(
         assert [(one.partition, one.key, one.value) for one in table.rows()] == [(0, "all", 0), (2, "all", 2)]
 
 
+def test_keys_that_look_like_those_of_windows_and_sets_are_taken_as_they_are_if_that_is_said(
+    tmp_path: Path,
+) -> None:
+    keys = [[1, "a"], ["a", [0.0, 59.9]], [15, [0.0, 59.9]]]
+    with closing(EmbeddedLog(tmp_path)) as log:
+        log.create_topic(CHANGELOG, TopicSettings(1))
+        log.append_all([Output(CHANGELOG, json.dumps(key).encode(), b"1", AT_MS) for key in keys])
+        table = FaustTable(log, "shop", "counts", TableLayout(is_windowed=False))
+        table.read(is_shared_allowed=False)
+        assert [(one.key, one.start_ms, one.error) for one in table.rows()] == [
+            (key, None, "") for key in keys
+        ]
+
+
 def test_a_changelog_that_grows_while_it_is_imported_is_an_error(folder: Path) -> None:
     write(folder, [(0, b'"a"', b"1"), (0, b'"b"', b"1")])
     with closing(EmbeddedLog(folder)) as log:
@@ -240,6 +255,83 @@ def test_inputs_begin_at_the_committed_offsets(folder: Path) -> None:
     assert ended.lines[0]["begins"]["orders"][str(place.partition)] == 2
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
     assert totals(folder) == [5, 6, 7]
+
+
+REGROUPED = "tests.faust.takeover:regrouped"
+GROUPED = "shop-shop.count-orders-Order.key-repartition"
+SENT = "shop-shop.ship"
+
+
+def grouped(folder: Path, counted: int) -> None:
+    """Faust has read all of 12 orders, has sent them to itself by their key, and has counted some. What it has sent to another agent it has
+    read to the end, and of what others have sent nothing.
+    """
+    orders = [Output("orders", b"o%d" % n, order(f"k{n % 4}", n).value, AT_MS + n) for n in range(12)]
+    with closing(EmbeddedLog(folder)) as log:
+        for name in (GROUPED, SENT, "shop-other"):
+            log.create_topic(name, TopicSettings(3))
+        log.append_all(orders)
+        read = {place: log.end_offset(*place) for place in (TopicPartition("orders", n) for n in range(3))}
+        for n, one in enumerate(orders):
+            ends = log.append_all([one._replace(topic=GROUPED, key=b"k%d" % (n % 4))])
+            read |= ends if n < counted else {}
+        commit(log, "shop", {**read, **log.append_all([orders[0]._replace(topic=SENT)])})
+        log.append_all([orders[0]._replace(topic="shop-other")])
+    there = Counter(f"k{n % 4}" for n in range(counted))
+    write(folder, [(0, b'"%s"' % key.encode(), b"%d" % count) for key, count in there.items()])
+
+
+def test_what_faust_has_sent_to_itself_and_not_read_is_refused_unless_it_is_left(folder: Path) -> None:
+    grouped(folder, 7)
+    ended = take(folder)
+    assert (ended.code, rows(folder)) == (1, {})
+    assert f"reads '{GROUPED}', has not read 5 records there" in ended.err
+    assert f"--leave {GROUPED}" in ended.err
+    assert f"there is no topic '{SENT}'" in take(folder, "--leave", GROUPED, "--leave", SENT).err
+    ended = take(folder, "--leave", GROUPED)
+    assert (ended.code, sum(rows(folder).values())) == (0, 7)
+    assert f"5 records of {GROUPED} will be handled by nobody" in ended.err
+
+
+def test_what_faust_has_grouped_and_never_read_is_refused(folder: Path) -> None:
+    grouped(folder, 0)
+    with closing(EmbeddedLog(folder)) as log:
+        log.create_topic(GROUPED.replace("Order", "Other"), TopicSettings(1))
+        log.append_all([order("k", 1)._replace(topic=GROUPED.replace("Order", "Other"))])
+    ended = take(folder, "--leave", GROUPED)
+    assert "Other.key-repartition', has not read 1 record there" in ended.err
+
+
+@pytest.mark.parametrize(("counted", "more"), [(0, ("--new-input", GROUPED)), (7, ()), (12, ())])
+def test_an_app_that_reads_what_faust_has_sent_to_itself_counts_each_order_once(
+    folder: Path, counted: int, more: tuple[str, ...]
+) -> None:
+    grouped(folder, counted)
+    done("topics", "apply", "--app", REGROUPED, "--log", folder)
+    done("faust", "import", REGROUPED, "--from", "faust://shop/counts", "--log", folder, *more)
+    with closing(EmbeddedLog(folder)) as log:
+        log.append_all([order("k1", 12)._replace(key=b"o12")])
+    done("run", REGROUPED, "--until-end", "--log", folder, "--state", folder.parent / "s")
+    assert last_totals(folder) == {"k0": 3, "k1": 4, "k2": 3, "k3": 3}
+
+
+@pytest.mark.parametrize(
+    ("app", "written"), [("naive", '"2023-11-14T22:13:20.%d00"'), ("seconds", "1700000000.%d")]
+)
+def test_events_whose_times_have_no_zone_or_are_in_seconds_follow_the_rows(
+    folder: Path, app: str, written: str
+) -> None:
+    events = [b'{"key":"a","at":%s}' % (written % n).encode() for n in range(4)]
+    with closing(EmbeddedLog(folder)) as log:
+        (place,) = log.append_all([Output("orders", b"a", one, 0) for one in events])
+        commit(log, "shop", {**{TopicPartition("orders", n): 0 for n in range(3)}, place: 2})
+    write(folder, [(0, b'"a"', b"5")])
+    where = (f"tests.faust.takeover:{app}", "--log", folder)
+    done("topics", "apply", "--app", *where)
+    done("faust", "import", *where, "--from", "faust://shop/counts")
+    done("run", *where, "--end-of-input", "--state", folder.parent / "state")
+    (found,) = done("get", where[0], "Ordered", "a", "times", "--json", *where[1:]).lines
+    assert found["value"] == [5, AT_MS + 200, AT_MS + 300]
 
 
 def test_they_do_so_in_canonical_order_and_for_every_app_that_reads_the_rows(folder: Path) -> None:

@@ -72,6 +72,12 @@ def faust() -> None:
     metavar="TOPIC",
     help="An input that Faust has never read; may be repeated.",
 )
+@click.option(
+    "--leave",
+    multiple=True,
+    metavar="TOPIC",
+    help="A topic that Faust has not read to its end and that APP does not read: its records are handled by nobody; may be repeated.",
+)
 @json_option
 @any_log_option
 def import_(
@@ -83,6 +89,7 @@ def import_(
     value_codec: str,
     windowed: bool | None,
     new_inputs: tuple[str, ...],
+    leave: tuple[str, ...],
     as_json: bool,
     folder: Path | str,
 ) -> None:
@@ -104,7 +111,7 @@ def import_(
         check_not_begun(log, plan, id_)
         _check_empty(log, target.name)
         importing = Import(log, FaustTable(log, id_, name, layout), target)
-        hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log)})
+        hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log)}, leave)
         importing.read(hand_over)
         inputs = [one.name for one in plan.inputs]
         note_handed_over(log, target.name, hand_over.positions, inputs, time.time_ns() // 1_000_000)
@@ -205,10 +212,16 @@ def _report(topic: str, appending: Appending, hand_over: HandOver, *, as_json: b
     begins: dict[str, dict[int, int]] = {}
     for place, offset in sorted(hand_over.positions.items()):
         begins.setdefault(place.topic, {})[place.partition] = offset
-    tell({"topic": topic, "appended": appending.count, "begins": begins}, (), as_json=as_json)
+    tell(
+        {"topic": topic, "appended": appending.count, "begins": begins, "left": hand_over.left},
+        (),
+        as_json=as_json,
+    )
     if as_json:
         return
     click.echo(f"{counted(appending.count, 'row')} appended to {topic}.", err=True)
     for name, offsets in begins.items():
         where = ", ".join(f"{offset} in partition {number}" for number, offset in offsets.items())
         click.echo(f"{name} begins where Faust has stopped: at offset {where}.", err=True)
+    for name, number in sorted(hand_over.left.items()):
+        click.echo(f"{counted(number, 'record')} of {name} will be handled by nobody.", err=True)

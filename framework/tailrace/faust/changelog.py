@@ -13,6 +13,7 @@ a key, then null                           none: the table does not have the key
 the key of a window, ``[key, [from, to]]`` ``key``, ``start_ms`` and ``end_ms`` as Faust has them
 one key in two partitions                  two, if the events have a field ``partition``; else an error
 a Faust Record                             its fields, without ``__faust``
+the key of a set, ``[action, key]``        an error: a SetTable writes a record for each member, so the last one says little
 =========================================  ===========================================================
 """
 
@@ -63,7 +64,7 @@ class TableLayout(NamedTuple):
     key_codec: str = "json"
     value_codec: str = "json"
     is_windowed: bool | None = None
-    """None: it has none, and a key that looks like that of a window is an error."""
+    """None: it has none, and a key that looks like that of a window, or of a set, is an error."""
 
 
 class FaustTable:
@@ -160,6 +161,11 @@ class FaustTable:
                 raise ValueError("it is not that of a window, [key, [from, to]]")
             if self.layout.is_windowed is None and window is not None:
                 raise ValueError("it looks like that of a window: say --windowed, or --not-windowed")
+            if self.layout.is_windowed is None and _is_of_set(key):
+                raise ValueError(
+                    "it looks like that of a SetTable, [action, key], whose sets cannot be imported: let Faust send them as events. "
+                    "For a table with such keys, say --not-windowed"
+                )
             key, start_ms, end_ms = window if window and self.layout.is_windowed else (key, None, None)
             row, part = row._replace(key=_plain(key), start_ms=start_ms, end_ms=end_ms), "value"
             return row._replace(value=_plain(self._value(record.value or b"")))
@@ -191,6 +197,14 @@ def _window(key: Any) -> tuple[Any, int, int] | None:
             return inner, round(start * 1_000), round(end * 1_000)
         case _:
             return None
+
+
+def _is_of_set(key: Any) -> bool:
+    match key:
+        case [1 | 2 | 15, _]:  # a member is added, discarded, or several are changed
+            return True
+        case _:
+            return False
 
 
 def _plain(value: Any) -> Any:

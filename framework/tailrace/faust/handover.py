@@ -8,21 +8,28 @@ the log (``history.reading.handed_over``). The second is a matter of event time:
 - It is that of the last record that Faust has read, less the declared disorder, less 2 s. No event that follows is older, and an input takes
   the head with the lowest event time. A record that is more disordered than declared may be handled before the row of its key.
 - Inputs with arrival time are refused: they are taken at once, whatever else is there.
+
+Faust also reads topics that it writes itself: a stream that is grouped by another key goes through a topic of its own, and so does
+what ``cast`` sends to an agent. What is there and not read when Faust stops is refused, unless the app reads it, or the caller leaves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.merge import TOLERANCE_MS
 from tailrace.core.errors import OffsetsDisagreeError, TailraceError, TaskOwnedError, UsageError
 from tailrace.core.records import InputRecord
+from tailrace.faust.changelog import CHANGELOG
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log, StoredLog, TopicPartition
+
+_REPARTITION: Final = "-repartition"
 
 
 class HandOver(NamedTuple):
@@ -31,6 +38,8 @@ class HandOver(NamedTuple):
     positions: dict[TopicPartition, int]
     before_ms: int | None
     """None: Faust has read no record that is still there."""
+    left: Mapping[str, int]
+    """By topic, the number of offsets with records that neither Faust has read nor the app reads."""
 
 
 def check_stopped(log: StoredLog, faust_app: str) -> None:
@@ -67,14 +76,21 @@ def check_not_begun(log: StoredLog, plan: Plan, faust_app: str) -> None:
 
 
 def plan_hand_over(
-    log: Log, plan: Plan, faust_app: str, new_inputs: Collection[str], imported: Collection[str]
+    log: Log,
+    plan: Plan,
+    faust_app: str,
+    new_inputs: Collection[str],
+    imported: Collection[str],
+    leave: Collection[str] = (),
 ) -> HandOver:
     """Find where Faust has read the inputs of an app up to. Inputs without records, and those ``imported``, are left out.
 
-    ``new_inputs`` are those that Faust has never read: the app begins with their oldest records.
+    ``new_inputs`` are those that Faust has never read: the app begins with their oldest records. Unread records of the topics
+    ``leave`` are handled by nobody.
 
     Raises:
-        UsageError: ``new_inputs`` names no input, or one that Faust has read; or an input has arrival time.
+        UsageError: ``new_inputs`` names no input, or one that Faust has read; or an input has arrival time; or Faust has not read
+            all of another topic, or of those in ``leave`` there is none.
         OffsetsDisagreeError: Faust has committed no offset of a partition that has records.
     """
     inputs = {one.name: one for one in plan.inputs if one.topic is not None and one.name not in imported}
@@ -106,7 +122,41 @@ def plan_hand_over(
                     hint=f"If Faust has never read it, name it: --new-input {name}. Otherwise start Faust once until it has committed.",
                 )
         positions.update(found)
-    return HandOver(positions, min(times) - 2 * TOLERANCE_MS if times else None)
+    unread = _unread(log, faust_app, log.topics() - inputs.keys() - {*imported})
+    for name in sorted(unread.keys() ^ {*leave}):
+        if name in leave:
+            raise UsageError(
+                f"there is no topic {name!r} with records that Faust has left and the app does not read"
+            )
+        raise UsageError(
+            f"the Faust app {faust_app!r} reads {name!r}, has not read {counted(unread[name], 'record')} there, and the app {plan.app!r} "
+            "does not read it: nobody would handle them",
+            hint="Declare the topic as a further input of the app (docs/faust.md, 'What Faust has sent to itself'); or, if these records "
+            f"may be lost: --leave {name}.",
+        )
+    return HandOver(positions, min(times) - 2 * TOLERANCE_MS if times else None, unread)
+
+
+def _unread(log: Log, faust_app: str, topics: Collection[str]) -> Mapping[str, int]:
+    """By topic, the number of offsets that Faust has not read. It reads topics of which it has committed an offset, and those that it has
+    made to group by a key.
+    """
+    places = [
+        TopicPartition(name, number)
+        for name in topics
+        if not name.endswith(CHANGELOG)
+        for number in range(log.partitions(name))
+    ]
+    read_to = log.offsets_before_open_transactions(faust_app, places)
+    its_own = {one.topic for one in read_to}
+    its_own |= {name for name in topics if name.startswith(f"{faust_app}-") and name.endswith(_REPARTITION)}
+    found = Counter[str]()
+    for place in places:
+        if place.topic in its_own:
+            begin = max(read_to.get(place, 0), log.start_offset(*place))
+            if first(log, *place, start=begin) is not None:
+                found[place.topic] += log.end_offset(*place) - begin
+    return found
 
 
 def _time_of(one: InputPlan, place: TopicPartition, record: InputRecord) -> int:
