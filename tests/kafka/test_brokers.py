@@ -4,14 +4,16 @@ missed.
 
 from __future__ import annotations
 
+import os
 import resource
 import secrets
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,8 +23,10 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
+from tailrace.log.kafka import reader as reader_
 from tailrace.log.kafka import writer as writer_
 from tailrace.state.snapshots import Snapshots
+from tests.kafka.broker.artefacts import jars
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.broker.node import Node
 from tests.kafka.shop import PLAN, serving
@@ -81,6 +85,54 @@ def test_a_writer_closes_soon_whatever_has_become_of_it_and_its_brokers(
     assert time.monotonic() - begun_s < 20
     cluster.nodes[0].resume()
     assert visible(log, A) == [b"committed", b"committed"]
+
+
+def test_quotas_make_a_log_slow_and_nothing_is_taken_for_lost(
+    cluster: Cluster, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker leaves a client that is over its quota without any answer for many seconds. (To one that may read 20 kB a second a broker
+    gives nothing at all, whatever the client.)
+    """
+    values = [os.urandom(1_000) for _ in range(2_000)]
+    reader: Any = log.reader({A: 0}, live=True)
+    writer = log.writer("w")
+    monkeypatch.setattr(writer_, "_WAITS_S", 0.5)
+    monkeypatch.setattr(reader_, "_SILENT_S", 0.5)
+    with quotas(cluster, producer_byte_rate=100_000, consumer_byte_rate=100_000):
+        writer.append([Output("a", b"k", value, 7) for value in values])
+        writer.commit()
+        consumer, found = reader._consumer, list[bytes | None]()
+
+        def read() -> bool:
+            found.extend(one.value for one in reader.fetch(*A, 1_000).records)
+            return len(found) >= len(values)
+
+        wait_until(read, "all is read")
+    assert found == values
+    assert reader._consumer is consumer
+    reader.close()
+
+
+@contextmanager
+def quotas(cluster: Cluster, **rates: int) -> Generator[None]:
+    """Limits of a cluster for each client, in bytes per second."""
+
+    def configure(*changes: str) -> None:
+        about = ("--alter", "--entity-type", "clients", "--entity-default")
+        command = ("java", "-cp", f"{jars()}/*", "kafka.admin.ConfigCommand")
+        ended = subprocess.run(
+            [*command, "--bootstrap-server", cluster.bootstrap, *about, *changes],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+
+    configure("--add-config", ",".join(f"{name}={rate}" for name, rate in rates.items()))
+    try:
+        yield
+    finally:
+        configure("--delete-config", ",".join(rates))
 
 
 def test_commits_continue_after_a_broker_was_killed_in_the_middle_of_them(

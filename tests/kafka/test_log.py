@@ -15,7 +15,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 
-from tailrace.core.errors import EventValueError, LogUnavailableError, RecordTooLargeError, UnknownTopicError
+from tailrace.core.errors import (
+    EventValueError,
+    LogUnavailableError,
+    RecordTooLargeError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
@@ -185,6 +191,28 @@ def test_a_record_that_the_topic_does_not_take_is_named_and_the_writer_goes_on(l
     writer = log.writer("w")
     with pytest.raises(RecordTooLargeError, match="small"):
         writer.append([Output("small", b"k", os.urandom(5_000), 7)])
+        writer.commit()
+    writer.abort()
+    writer.append([Output("a", b"k", b"kept", 7)])
+    writer.commit()
+    assert visible(log, A) == [b"kept"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "output", "told"),
+    [
+        ("delete", (b"k", b"far", int(time.time() * 1_000) + 7_200_000), "message.timestamp.after.max.ms"),
+        ("compact", (None, b"keyless", 7), "cleanup.policy"),
+    ],
+)
+def test_a_record_that_the_topic_never_takes_is_no_outage_and_the_writer_goes_on(
+    log: KafkaLog, policy: str, output: tuple[bytes | None, bytes, int], told: str
+) -> None:
+    """With the settings that brokers give a topic, it takes no record of more than an hour in the future."""
+    Outside(log.place).create("strict", cleanup_policy=policy)
+    writer = log.writer("w")
+    with pytest.raises(TopicMismatchError, match=f"strict.*{told}"):
+        writer.append([Output("strict", b"k", b"other", 7), Output("strict", *output)], 0)
         writer.commit()
     writer.abort()
     writer.append([Output("a", b"k", b"kept", 7)])

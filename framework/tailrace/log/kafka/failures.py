@@ -1,18 +1,21 @@
-"""Sorts the errors of Kafka, in one table, by what has to be done.
+"""Sorts the errors of Kafka, in one table, by what has to be done. A test takes all codes of the library, and each is in one table.
 
 =============  =============================================================================================================
 retry          the same call again: a broker that restarts, a leader that moves, a time-out. Nothing was decided.
 abort          the transaction has failed and must be aborted; the writer can be used after that
 fenced         another has the transactional id, or the group has given the partition to another: stop
-refused        Kafka will never do it: permission is denied, the topic is not there, the record is too large
+refused        Kafka will never do it: permission is denied, the topic is not there, a setting has to be changed; or the record
+               is one that its topic never takes
 fatal          the client is of no more use, and what became of the call is not known
 =============  =============================================================================================================
 
-librdkafka says of each error of a transaction whether it can be retried or needs an abort. Codes decide only where it does not.
+librdkafka says of each error of a transaction whether it can be retried or needs an abort. Codes decide only where it does not, and what
+is lasting whatever it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -22,10 +25,12 @@ from tailrace.core.errors import (
     LogUnavailableError,
     RecordTooLargeError,
     TailraceError,
+    TopicMismatchError,
     UnknownTopicError,
     UsageError,
 )
 from tailrace.log.kafka.library import KafkaError, Producer, library
+from tailrace.log.kafka.topic_config import AFTER_MS, BEFORE_MS, LARGEST
 
 
 class Kind(Enum):
@@ -36,6 +41,10 @@ class Kind(Enum):
     FENCED = "fenced"
     REFUSED = "refused"
     FATAL = "fatal"
+
+
+def _by_name(names_by_hint: Mapping[str, str]) -> dict[str, str]:
+    return {name: hint for hint, names in names_by_hint.items() for name in names.split()}
 
 
 _FENCED: Final = frozenset(
@@ -60,6 +69,17 @@ _DENIED: Final = DENIED_CONNECTION | frozenset(
         "SASL_AUTHENTICATION_FAILED",
         "TOPIC_AUTHORIZATION_FAILED",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "DELEGATION_TOKEN_AUTH_DISABLED",
+        "DELEGATION_TOKEN_EXPIRED",
+        "DELEGATION_TOKEN_NOT_FOUND",
+        "DELEGATION_TOKEN_OWNER_MISMATCH",
+        "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+        "ILLEGAL_SASL_STATE",
+        "INVALID_PRINCIPAL_TYPE",
+        "PRINCIPAL_DESERIALIZATION_FAILURE",
+        "SECURITY_DISABLED",
+        "UNACCEPTABLE_CREDENTIAL",
+        "UNSUPPORTED_SASL_MECHANISM",
     }
 )
 _RESOURCES: Final = {
@@ -76,19 +96,50 @@ _UNKNOWN_TOPIC: Final = frozenset(
     {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PART"}
 )
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
-_WRONG: Final = frozenset(
+_LARGE_HINT: Final = (
+    "Raise max.message.bytes of the topic; or write less at once: smaller events, MapState or ListState for what grows, and, for a tape, a "
+    "shorter --commit-interval."
+)
+_UNTAKEN: Final = _by_name(
     {
-        "INVALID_CONFIG",
-        "INVALID_PARTITIONS",
-        "INVALID_REPLICATION_FACTOR",
-        "POLICY_VIOLATION",
-        "TOPIC_EXCEPTION",
+        "Give each output a key, if the topic is compacted (cleanup.policy); the log of the brokers has the reason.": (
+            "INVALID_RECORD _INVALID_DIFFERENT_RECORD"
+        ),
+        "An event time is further from the clock of the brokers than the topic takes. Remove the limit: kafka-configs.sh --alter --add-config "
+        f"{AFTER_MS}={LARGEST},{BEFORE_MS}={LARGEST}": "INVALID_TIMESTAMP",
     }
 )
-"""What is asked for cannot be had on these brokers."""
+"""Of a record that its topic never takes as it is: what to do."""
+_LASTING: Final = _by_name(
+    {
+        "Correct the name or the partitions of the topic, or the settings of new topics (--replication, --min-insync).": (
+            "INVALID_CONFIG INVALID_PARTITIONS INVALID_REPLICA_ASSIGNMENT INVALID_REPLICATION_FACTOR POLICY_VIOLATION TOPIC_EXCEPTION"
+        ),
+        "Brokers and client do not go together: docs/kafka.md lists the versions. Look at the settings TAILRACE_KAFKA_….": (
+            "_INVALID_ARG _NOT_CONFIGURED _NOT_IMPLEMENTED _UNKNOWN_PROTOCOL _UNSUPPORTED_FEATURE INVALID_REQUEST INVALID_REQUIRED_ACKS "
+            "UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_FOR_MESSAGE_FORMAT UNSUPPORTED_VERSION"
+        ),
+        "Set TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS to no more than transaction.max.timeout.ms of the brokers, or raise that.": (
+            "INVALID_TRANSACTION_TIMEOUT"
+        ),
+        "Set TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS to a value from group.min.session.timeout.ms to group.max.session.timeout.ms of the "
+        "brokers, or change these.": "INVALID_SESSION_TIMEOUT",
+        "A process with another protocol is in the group (TAILRACE_KAFKA_CONSUMER_GROUP_PROTOCOL: classic, the default, or consumer). Stop "
+        "all processes of the app, then start all with the same one.": (
+            "GROUP_ID_NOT_FOUND INCONSISTENT_GROUP_PROTOCOL UNSUPPORTED_ASSIGNOR"
+        ),
+        "Give each process an id of its own (TAILRACE_KAFKA_CONSUMER_GROUP_INSTANCE_ID).": "UNRELEASED_INSTANCE_ID",
+        "Raise group.max.size of the brokers, or start fewer processes.": "GROUP_MAX_SIZE_REACHED",
+        "Raise offset.metadata.max.bytes of the brokers.": "INVALID_COMMIT_OFFSET_SIZE OFFSET_METADATA_TOO_LARGE",
+        "Give the app another name.": "INVALID_GROUP_ID INVALID_REGULAR_EXPRESSION",
+        "Set delete.topic.enable=true at the brokers.": "TOPIC_DELETION_DISABLED",
+        "This machine has no memory, threads or files left.": "_CRIT_SYS_RESOURCE _FS",
+    }
+)
+"""What Kafka will never do as things are, and the setting that helps."""
 _RETRIED: Final = frozenset(
     {
-        "_ALL_BROKERS_DOWN", "_NOENT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD",
+        "_ALL_BROKERS_DOWN", "_NOENT", "_RESOLVE", "_RETRY", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD",
         "CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REBALANCE_IN_PROGRESS", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
@@ -96,7 +147,7 @@ _RETRIED: Final = frozenset(
     }
 )  # fmt: skip
 """What passes, whether or not the library says so."""
-_REFUSED: Final = _DENIED | _UNKNOWN_TOPIC | _TOO_LARGE | _WRONG
+_REFUSED: Final = _DENIED | _UNKNOWN_TOPIC | _TOO_LARGE | _UNTAKEN.keys() | _LASTING.keys()
 
 
 def kafka_error(error: BaseException) -> KafkaError:
@@ -148,7 +199,7 @@ def as_log_error(
     """Our error for an error of Kafka. ``doing`` completes "... while ...", for example "reading offsets". ``resource`` is the name
     at the brokers of the topic, group or transactional id that a right may be missing for (default: ``topic``).
     """
-    name, said = error.name(), f"{error.str()} ({error.name()}), while {doing}"
+    name, said = _lasting_name(error), f"{error.str()} ({error.name()}), while {doing}"
     if name in _FENCED:
         return FencedError(
             said, hint="The task continues from the last commit, in the process that has it now."
@@ -158,19 +209,22 @@ def as_log_error(
     if name in _UNKNOWN_TOPIC:
         return UnknownTopicError(f"the topic or partition does not exist: {said}", topic=topic)
     if name in _TOO_LARGE:
-        return RecordTooLargeError(
-            f"Kafka takes no record of this size: {said}",
-            topic=topic,
-            key=key,
-            hint="Raise max.message.bytes of the topic; or write less at once: smaller events, MapState or ListState for what grows, "
-            "and, for a tape, a shorter --commit-interval.",
+        said = f"Kafka takes no record of this size: {said}"
+        return RecordTooLargeError(said, topic=topic, key=key, hint=_LARGE_HINT)
+    if name in _UNTAKEN:
+        return TopicMismatchError(
+            f"the topic does not take a record: {said}", topic=topic, hint=_UNTAKEN[name]
         )
-    if name in _WRONG:
-        return UsageError(
-            f"Kafka refuses it: {said}",
-            hint="Correct the name or the partitions of the topic, or the settings of new topics (--replication, --min-insync).",
-        )
+    if name in _LASTING:
+        return UsageError(f"Kafka refuses it: {said}", hint=_LASTING[name])
     return LogUnavailableError(f"Kafka does not answer: {said}", hint="Nothing committed is lost. Retry.")
+
+
+def _lasting_name(error: KafkaError) -> str:
+    """The name of an error. That of a client that has ended for good says no more than that, and its text has that of the cause."""
+    made = library().KafkaError
+    causes = _LASTING if error.name() == "_FATAL" else ()
+    return next((one for one in causes if made(getattr(made, one)).str() in error.str()), error.name())
 
 
 def _hint(name: str, resource: str | None) -> str:

@@ -324,13 +324,15 @@ class KafkaProducer:
         return waiting
 
     def _flush(self) -> None:
-        begun = time.monotonic()
-        while self._serve(self._producer.flush, min(_LOOK_S, self._request_s())):
+        begun, before = time.monotonic(), inf
+        while left := self._serve(self._producer.flush, min(_LOOK_S, self._request_s())):
             if (cause := standing_error(self._producer)) is not None:
                 found = kafka_error(cause)
                 if found.fatal() or found.txn_requires_abort():
                     self._fail(cause, "appending")  # what is not sent by now, never is
             now = time.monotonic()
+            if left < before:  # it gets on, however slowly: quotas of the brokers may allow no more
+                begun, before = now, left
             if now > begun + _WAITS_S:
                 self._check_connected()
             if now > begun + self._patience_s():
