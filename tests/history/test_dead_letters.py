@@ -6,8 +6,9 @@ import pytest
 
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.dead_letters import redriving
 from tailrace.history.dead_letters.letters import dead_letters, parse_id, read
-from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters
+from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters, last_open_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
@@ -134,3 +135,20 @@ def test_numbers_that_no_log_has_are_no_numbers() -> None:
 def test_a_record_without_any_of_our_headers_is_shown_all_the_same() -> None:
     found = read(0, InputRecord(0, 0, None, None, (("x", b"\xff"),)))
     assert (found.reason, found.topic, found.record.headers) == ("foreign", None, (("x", b"\xff"),))
+
+
+def test_the_last_open_letters_are_read_from_the_end(log, monkeypatch) -> None:
+    writer = log.writer("task")
+    for number in range(10, 3_000):
+        writer.append([letter(number, b"k%d" % number)])
+    writer.commit()
+    redrive(log, wanted=lambda one: one.record.timestamp_ms in range(2_000, 2_995, 2))
+    reads: list[InputRecord] = []
+    monkeypatch.setattr(redriving, "read", lambda *one: (reads.append(one[1]), read(*one))[1])
+    open_ones = [one for one in range(3_000) if one not in range(2_000, 2_995, 2)]
+    for most in (5, 50):
+        reads.clear()
+        found = [one.record.timestamp_ms for one in last_open_letters(log, "app", most)]
+        assert found == open_ones[: -most - 1 : -1]
+        assert len(reads) <= 2 * 2 * 10 * most
+    assert len(last_open_letters(log, "app", 10_000)) == len(open_ones)

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.core.errors import OptionError
 from tailrace.http import server as serving
-from tailrace.http.listening import Listen, listen_at
+from tailrace.http.listening import BACKLOG, Listen, listen_at
 from tailrace.http.server import Receive, Scope, Send, Server
 from tests.http.asking import ask
 from tests.runtime.processes import wait_until
@@ -111,13 +111,35 @@ def test_a_request_needs_the_token_except_for_open_paths() -> None:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("localhost:80", 200), ("127.0.0.1", 200), ("[::1]:8", 200), ("evil.example", 421), ("", 421)],
+    [
+        *[(one, 200) for one in ("localhost:80", "127.0.0.1", "[::1]:8", "[::1]", "LOCALHOST")],
+        *[(one, 421) for one in ("evil.example", "", "[::1]evil.example", "localhost:80@evil.example")],
+        *[(one, 421) for one in ("[::1]:80.evil.example", "localhost\r\nHost: evil.example")],
+    ],
 )
 def test_without_a_token_no_other_host_is_answered_for(host: str, status: int) -> None:
     with served(Listen("127.0.0.1", 0)) as port, socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         client.settimeout(20)
         assert client.recv(100).startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-origin", 200), ("none", 200), ("", 200)]
+)
+def test_without_a_token_no_page_of_another_site_is_answered(site: str, status: int) -> None:
+    with served(Listen("127.0.0.1", 0)) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        sent = f"Sec-Fetch-Site: {site}\r\n" if site else ""
+        client.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{sent}\r\n".encode())
+        client.settimeout(20)
+        assert client.recv(100).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_request_without_a_host_is_refused_without_a_token() -> None:
+    with served(Listen("127.0.0.1", 0)) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.settimeout(20)
+        assert client.recv(100).startswith(b"HTTP/1.1 421 ")
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +195,20 @@ def test_a_key_that_is_not_the_certificates_is_an_error(authority: Path) -> None
 # --- slow, silent and many
 
 
-def test_a_thousand_silent_connections_keep_nobody_out() -> None:
+def by_tls(authority: Path) -> tuple[Listen, ssl.SSLContext]:
+    listen = Listen("127.0.0.1", 0, certificate=authority / "localhost.pem", key=authority / "localhost.key")
+    return listen, ssl.create_default_context(cafile=str(authority / "ca.pem"))
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_thousand_silent_connections_keep_nobody_out(has_tls: bool, authority: Path) -> None:
+    listen, tls = by_tls(authority) if has_tls else (Listen("127.0.0.1", 0), None)
+    files = len([*Path("/proc/self/fd").iterdir()])
     with ExitStack() as stack:
-        port = stack.enter_context(served(Listen("127.0.0.1", 0)))
+        port = stack.enter_context(served(listen))
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(1_000)]
-        assert ask(port, "/livez").status == 200
+        assert ask(port, "/livez", tls=tls).status == 200
+        assert len([*Path("/proc/self/fd").iterdir()]) < files + 1_000 + serving.MOST_WAITING + BACKLOG
         # The oldest ones had to give way.
         silent[0].settimeout(20)
         with pytest.raises(ConnectionError):
@@ -198,6 +229,35 @@ def test_a_client_that_does_not_go_on_is_cut_off(sent: bytes, monkeypatch: pytes
             assert slow.recv(1) == b"", "it was closed"
             raise ConnectionError
         assert ask(port, "/livez").status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_client_that_does_not_finish_the_handshake_is_cut_off(
+    sent: bytes, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "REQUEST_S", 0.3)
+    listen, tls = by_tls(authority)
+    with served(listen) as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(sent)
+        slow.settimeout(20)
+        with pytest.raises(ConnectionError):
+            while slow.recv(1 << 10):
+                pass
+            raise ConnectionError
+        assert ask(port, "/livez", tls=tls).status == 200
+
+
+def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    serving._seldom._passed_s.clear()
+    with served(Listen("127.0.0.1", 0)) as port:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(b"no request\r\n\r\n")
+                client.settimeout(20)
+                client.recv(100)
+    assert [one.message for one in caplog.records if one.name.startswith("uvicorn")] == [
+        "Invalid HTTP request received."
+    ]
 
 
 def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

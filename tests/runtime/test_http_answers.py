@@ -195,7 +195,8 @@ def test_a_process_with_a_handler_that_hangs_is_not_alive_after_a_minute(for_s: 
     for others in ((), (seen((1,), (1,)),), (seen((1,), (1,), stuck_s=STUCK_S - 40), None)):
         found, said = answered("/livez", *others, seen((0,), (0,), stuck_s=for_s))
         assert found == status
-        assert {"handler": "Shop.sold", "key": "'a'", "offset": 7}.items() <= said.items()
+        assert said.keys() == {"seconds_since_turn", "handler", "running_s"}, "the key needs a token"
+        assert said["handler"] == "Shop.sold"
         assert said["running_s"] == pytest.approx(for_s, abs=5)
 
 

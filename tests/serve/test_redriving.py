@@ -59,10 +59,13 @@ def test_a_letter_is_redriven_once_by_who_has_the_token(
         assert "Basic" in refusal.headers["www-authenticate"], "a browser asks for a password"
         page = server.ask("/dead-letters", **known).body.decode()
         assert page.count("<button>Redrive") == 2
+        policy = server.ask("/dead-letters", **known).headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in policy, "a frame of another page could move a click to the button"
         assert "/dead-letters/redrive?id=0-0" in page
         assert redriven(server, "0-0", "http://localhost") == 401
         assert redriven(server, "0-0", **known) == 403, "a form of another page"
         assert redriven(server, "0-0", "http://evil.example", **known) == 403
+        assert redriven(server, "0-0", "ftp://localhost", **known) == 403
         assert redriven(server, "0-0", "http://localhost", **known) == 303
         assert redriven(server, "0-0", "http://localhost", **known) == 409, "once"
         assert redriven(server, "0-7", "http://localhost", **known) == 409
