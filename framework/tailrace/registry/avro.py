@@ -26,6 +26,11 @@ _KEPT: Final = (bytes, datetime, date, Decimal, UUID)
 """Types that fastavro writes itself."""
 _ERRORS: Final = (ValueError, LookupError, ArithmeticError, AttributeError, EOFError, struct.error)
 _CHECKED: Final = ("bytes-decimal", "fixed-decimal", "int-time-millis", "long-time-micros")
+_DEEPEST: Final = 64
+"""How deep a record may be in records of its own kind."""
+_MOST_FREE: Final = 1_000
+_MOST_NODES: Final = 200_000
+_NOTHING: Final = {"type": "enum", "symbols": {}, "fields": []}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: Final[dict[type[inspect.Type], Any]] = {
     inspect.BoolType: "boolean",
@@ -43,9 +48,11 @@ def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]
     """A decoder of records by the schema of their writer; None: they are garbage. It raises what msgspec raises."""
     try:
         fields = [{"name": "event", "type": msgspec.json.decode(schema or "null")}]
-        parsed = _strict(fastavro.parse_schema({"type": "record", "name": "tailrace", "fields": fields}))
-    except Exception:  # noqa: BLE001  # whatever fastavro says of it
-        raise msgspec.DecodeError(f"the schema {id_} of the record is not in Avro") from None
+        whole = fastavro.parse_schema({"type": "record", "name": "tailrace__event", "fields": fields})
+        parsed = {**_Strict(whole["__named_schemas"]).of(whole, _DEEPEST), "__named_schemas": {}}
+    except Exception as error:  # noqa: BLE001  # whatever fastavro says of it
+        why = str(error) if isinstance(error, _TooLargeError) else "is not in Avro"
+        raise msgspec.DecodeError(f"the schema {id_} of the record {why}") from None
     read, convert = fastavro.schemaless_reader, msgspec.convert
     fastavro.read.LOGICAL_READERS |= {f"{one.partition('-')[0]}-tailrace": _checked for one in _CHECKED}
 
@@ -62,20 +69,57 @@ def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]
     return decode
 
 
-def _strict(node: Any) -> Any:
-    """The schema so that fastavro finds nothing at a negative index, and ``_checked`` reads decimals and times."""
-    if isinstance(node, list):
-        return [*map(_strict, node), *[{"type": "enum", "symbols": {}}] * len(node)]  # pyright: ignore[reportUnknownArgumentType]  # any schema
-    if isinstance(node, str):
-        return node
-    found = {part: _strict(one) if part in ("type", "items", "values") else one for part, one in node.items()}
-    symbols: list[str] = node.get("symbols", [])
-    found |= {"fields": [_strict(one) for one in node.get("fields", [])], "symbols": dict(enumerate(symbols))}
-    found |= {
-        "__named_schemas": {name: _strict(one) for name, one in node.get("__named_schemas", {}).items()}
-    }
-    kind = f"{node['type']}-{node.get('logicalType')}"
-    return {**found, "logicalType": "tailrace", "of": kind} if kind in _CHECKED else found
+class _TooLargeError(Exception):
+    """A schema by which few bytes are values without end."""
+
+
+class _Strict:
+    """Schemas so that fastavro finds nothing at a negative index, and ``_checked`` reads decimals and times.
+
+    What refers to a record by its name gets the record itself, ``_DEEPEST`` times one in the other, and then nothing: fastavro in C
+    would go as deep as the bytes say. It would also take any number of items that have no bytes.
+    """
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named = named
+        self._known: dict[tuple[str, int], Any] = {}
+        self._count = 0
+
+    def of(self, node: Any, left: int) -> Any:
+        """A schema in which names may be followed ``left`` times."""
+        if isinstance(node, list):
+            return [*(self.of(one, left) for one in node), *[_NOTHING] * len(node)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # any schema
+        if isinstance(node, str):
+            if node in self._named and (node, left) not in self._known:
+                self._known[node, left] = self.of(self._named[node], left - 1) if left else _NOTHING
+            return self._known.get((node, left), node)
+        self._count += 1
+        parts = ("type", "items", "values")
+        found = {part: self.of(one, left) if part in parts else one for part, one in node.items()}
+        fields = [self.of(one, left) for one in node.get("fields", [])]
+        found |= {"fields": fields, "symbols": dict(enumerate(node.get("symbols", [])))}
+        free, takes = _bytes_of(found)
+        if free > _MOST_FREE or (node["type"] == "array" and not _bytes_of(found["items"])[1]):
+            raise _TooLargeError("has too many values that take no bytes")
+        if self._count > _MOST_NODES:
+            raise _TooLargeError("is too large")
+        kind = f"{node['type']}-{node.get('logicalType')}"
+        checked = {"logicalType": "tailrace", "of": kind} if kind in _CHECKED else {}
+        return {**found, **checked, "tailrace": (free, takes)}
+
+
+def _bytes_of(node: Any) -> tuple[int, bool]:
+    """How many values without bytes a value has, but for those behind a number of bytes, and whether it takes any byte."""
+    if isinstance(node, (str, list)):
+        return int(node == "null"), node != "null"
+    if "tailrace" in node:
+        return node["tailrace"]  # type: ignore[no-any-return]
+    if isinstance(node["type"], dict) or node["type"] == "null":
+        return _bytes_of(node["type"])
+    if node["type"] in ("record", "error"):
+        free, takes = zip((1, False), *map(_bytes_of, node["fields"]), strict=True)
+        return sum(free), any(takes)
+    return (1, False) if node.get("size") == 0 else (0, True)
 
 
 def _checked(data: Any, schema: Any, _: Any = None) -> Any:

@@ -6,17 +6,20 @@ import base64
 import os
 import ssl
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Final, TypeVar
 from urllib.error import HTTPError
-from urllib.request import HTTPSHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import msgspec
 
 from tailrace.core.errors import RegistryError
 
 _TIMEOUT_S: Final = 10.0
+_MOST_BYTES: Final = 1 << 22
+_MOST_TEXT: Final = 300
 _ATTEMPTS: Final = 3
 _PAUSE_S: Final = 0.5
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -36,6 +39,31 @@ class _Id(msgspec.Struct):
     id: int
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """What a registry answers with another address is an error: it could name any server that this one can reach."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _content(answer: Any) -> bytes:
+    """What a registry answers. Raises OSError for an answer that is too long, or takes too long."""
+    content, until_s = b"", time.monotonic() + _TIMEOUT_S
+    while some := answer.read1(1 << 16):
+        content += some
+        if len(content) > _MOST_BYTES or time.monotonic() > until_s:
+            raise OSError(f"its answer is longer than {_MOST_BYTES} bytes, or {_TIMEOUT_S:.0f} s")
+    return content
+
+
+def _text(error: HTTPError) -> str:
+    """The beginning of what a registry says of an error, in one line."""
+    said = ""
+    with suppress(OSError, HTTPException), error:
+        said = error.read1(1 << 16).decode(errors="replace")
+    return " ".join("".join(one if one.isprintable() else " " for one in said).split())[:_MOST_TEXT]
+
+
 class Client:
     """Asks a registry, each question up to three times. ``urls``: its addresses, with commas.
 
@@ -52,7 +80,7 @@ class Client:
             )
         self._where = f"the schema registry {self._urls[0]}"
         context = ssl.create_default_context(cafile=os.environ.get("TAILRACE_REGISTRY_CA") or None)
-        self._open = build_opener(HTTPSHandler(context=context)).open
+        self._open = build_opener(HTTPSHandler(context=context), _NoRedirects()).open
         user, password = (os.environ.get(f"TAILRACE_REGISTRY_{one}", "") for one in ("USER", "PASSWORD"))
         self._login = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
 
@@ -82,9 +110,9 @@ class Client:
                 request.add_unredirected_header("Authorization", self._login)
             try:
                 with self._open(request, timeout=_TIMEOUT_S) as answer:
-                    return msgspec.json.decode(answer.read(), type=type)
+                    return msgspec.json.decode(_content(answer), type=type)
             except HTTPError as error:
-                why = f"{error.code} {' '.join(error.read().decode(errors='replace').split())}"
+                why = f"{error.code} {_text(error)}"
                 if error.code < 500 and error.code != HTTPStatus.TOO_MANY_REQUESTS:
                     raise RegistryError(f"{self._where} {refusal}: {why}", hint=hint) from None
             except (OSError, HTTPException, msgspec.MsgspecError) as error:

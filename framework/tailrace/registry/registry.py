@@ -27,7 +27,7 @@ from zlib import crc32
 import msgspec
 
 from tailrace.core.declare.event_codec import EventCodec, RecordFormat
-from tailrace.core.errors import RegistryError
+from tailrace.core.errors import DefinitionError, RegistryError
 from tailrace.registry.avro import avro_schema, reader_of, writer_of
 from tailrace.registry.client import Client, Schema
 
@@ -77,8 +77,12 @@ class Registry:
                 readers[head] = reader_of(id_, self._schema(id_), type)
             return readers[head](data[5:])
 
-        events, schema = EventCodec(topic, type, "msgpack"), avro_schema(topic, type)
-        events.encode = events._write = writer_of(topic, schema)
+        events = EventCodec(topic, type, "msgpack")
+        try:
+            schema: str | DefinitionError = avro_schema(topic, type)
+            events.encode = events._write = writer_of(topic, str(schema))
+        except DefinitionError as error:
+            schema = error  # a topic that is only read needs none
         return _WireCodec(self, events, "AVRO", schema, decode)
 
     def _schema(self, id_: int) -> str | None:
@@ -129,15 +133,28 @@ class _WireCodec(EventCodec):
     __slots__ = ("_head", "_kind", "_registry", "_schema")
 
     def __init__(
-        self, registry: Registry, events: EventCodec, kind: str, schema: str, decode: Callable[[bytes], Any]
+        self,
+        registry: Registry,
+        events: EventCodec,
+        kind: str,
+        schema: str | DefinitionError,
+        decode: Callable[[bytes], Any],
     ) -> None:
         super().__init__(events.topic, events.type, "json" if events._json else "msgpack")
         self._registry, self._kind, self._schema, self._head = registry, kind, schema, b""
         self.decode = decode
         self.encode, self._write = self._behind_the_id(events.encode), self._behind_the_id(events._write)
-        registry._declared[crc32(schema.encode()) >> 1] = schema
+        if isinstance(schema, str):
+            registry._declared[crc32(schema.encode()) >> 1] = schema
+
+    def check_emitted(self) -> None:
+        super().check_emitted()
+        if isinstance(self._schema, DefinitionError):
+            raise self._schema
 
     def prepare(self) -> None:
+        if isinstance(self._schema, DefinitionError):
+            raise self._schema
         id_ = self._registry._own_id(f"{self.topic}-value", self._kind, self._schema)
         self._head = b"\0" + id_.to_bytes(4, "big")
 
