@@ -292,3 +292,26 @@ def test_a_sliding_window_that_cannot_be_merged_is_lost_alone(on_error: Any, how
         assert len(h.dead_letters()) == 1
         assert h.keys(cls) == []
         assert not h.replay().differences.count
+
+
+@pytest.mark.parametrize("many", [5, 100])
+def test_no_event_fails_for_a_block_of_slices_that_cannot_be_merged(many: int) -> None:
+    app = tr.App("failing", partitions=1, on_error="dead-letter")
+    people, given = app.topic("people", Person), app.topic("given", Given)
+    app.window("w", people, windows.sliding(490, every=10), agg.distinct(user_of, limit=many), into=given)
+    history = [Person("k", 10 * n, n % 7 if n < 10 else n // 60) for n in range(250)]
+    wanted, lost = dict[int, int](), 0
+    for start in range(-480, 2_500, 10):
+        users = {one.user for one in history if start <= one.at < start + 490}
+        if len(users) <= many:
+            wanted[start] = len(users)
+        else:
+            lost += 1
+    with Harness(app) as h:
+        for one in history:
+            h.send(people, one)
+        h.end_of_input()
+        assert {one.start: one.value for one in h.emitted(given)} == wanted
+        assert len(h.dead_letters()) == lost
+        assert (lost > 0) == (many == 5)
+        assert not h.replay().differences.count

@@ -3,13 +3,13 @@
 Long sliding windows have *blocks*: of each isqrt(n) slices, if a window has n, the accumulator of those that are in the map. A
 window merges the blocks that it holds whole, and the slices of the map before and behind them: about 2 * sqrt(n) + 32
 accumulators in place of n. An event in a slice of the map is added to its block too; a slice that moves into the map is merged into
-its block. A block is used only as long as each of its slices is kept: a window that holds it whole holds them all.
+its block. A block that cannot be merged is empty, and its slices are merged instead. A block is used only as long as each of its slices is kept: a window that holds it whole holds them all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isqrt
 from typing import Any
 
@@ -55,8 +55,11 @@ class _Slices(Machine):
         found = next(self.panes(actor, end, end + 1), None)
         acc = self.aggregate.start() if found is None else found[2]
         if self.block_ms and len(field) == IN_FIELD and end < field[0][1]:
-            blocks, block = getattr(actor, self.rules.blocks), self.block_of(end)
-            blocks[block] = self.add_to(blocks.get(block, self.aggregate.start()), event, time_ms)
+            self.grow(
+                actor,
+                end,
+                lambda old: self.add_to(self.aggregate.start() if old is None else old[0], event, time_ms),
+            )
         low = fired_ms + 2 - size_ms - self.lateness_ms  # windows that start before are freed
         low = max(self.windows.first(end), low + (self.windows.offset_ms - low) % self.windows.every_ms)
         closed = [
@@ -90,7 +93,8 @@ class _Slices(Machine):
                     end - (end - offset_ms) % self.block_ms,
                 )
                 yield from (one[2] for one in spilled.values(first + 1, min(start + 1, high)))
-                yield from getattr(actor, self.rules.blocks).values(start + 1, stop + 1)
+                for at, block in getattr(actor, self.rules.blocks).items(start + 1, stop + 1):
+                    yield from block or (one[2] for one in spilled.values(at - self.block_ms + 1, at + 1))
                 yield from (one[2] for one in spilled.values(max(start, stop) + 1, high))
             else:
                 yield from (one[2] for one in spilled.values(first + 1, high))
@@ -102,9 +106,19 @@ class _Slices(Machine):
 
     def has_spilled(self, actor: Any, pane: Pane) -> None:
         if self.block_ms:
-            blocks, block = getattr(actor, self.rules.blocks), self.block_of(pane[1])
-            before = blocks.get(block)
-            blocks[block] = pane[2] if before is None else self.merge(before, pane[2])
+            self.grow(actor, pane[1], lambda old: pane[2] if old is None else self.merge(old[0], pane[2]))
+
+    def grow(
+        self, actor: Any, slice_end_ms: int, accumulate: Callable[[tuple[Any, ...] | None], Any]
+    ) -> None:
+        """Add to a block, or begin it. Of one that cannot be merged, the slices count: the windows that hold it fail, no event does."""
+        blocks, block = getattr(actor, self.rules.blocks), self.block_of(slice_end_ms)
+        before = blocks.get(block)
+        if before != ():
+            try:
+                blocks[block] = (accumulate(before),)
+            except Exception:  # noqa: BLE001  # whatever the aggregate raises
+                blocks[block] = ()
 
     def counts(self, actor: Any, fired_ms: int) -> dict[str, int]:
         windows, ends = self.windows, [pane[1] for pane in self.panes(actor)]

@@ -250,7 +250,7 @@ def windowed_type(key_type: Any, value_type: Any) -> Any:
 def pane_fields(holds: Any, windows: AnyWindows) -> Mapping[str, tuple[Any, Any]]:
     """The fields of an actor that keep panes, with their defaults."""
     pane: Any = tuple[int, int, holds, int]
-    blocks = {"blocks": (MapState[int, holds], None)} if block_ms_of(windows) else {}
+    blocks = {"blocks": (MapState[int, tuple[holds, ...]], None)} if block_ms_of(windows) else {}
     return {"panes": (tuple[pane, ...], ()), "spilled": (MapState[int, pane], None), **blocks}
 
 
