@@ -23,6 +23,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import Output
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka import cluster as cluster_
@@ -31,6 +32,8 @@ from tailrace.log.kafka import reader as reader_
 from tailrace.log.kafka import writer as writer_
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.options import LogOptions
+from tests.cli.commands import run
+from tests.kafka import apps
 from tests.kafka.outside import Outside, Stuck, await_written
 from tests.log.contract import A, read_all, visible
 from tests.runtime.processes import wait_until
@@ -112,7 +115,11 @@ def test_an_answer_without_an_offset_is_asked_for_again(
     assert log.end_offset("a", 0) > 0
 
 
-def test_a_partition_is_not_idle_while_an_open_transaction_hides_records(log: KafkaLog) -> None:
+def test_a_partition_is_not_idle_while_an_open_transaction_hides_records(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named once."""
+    monkeypatch.setattr(reader_, "_HIDDEN_S", 0.5)
     write(log, "a", b"1")
     reader = log.reader({A: 0}, live=True)
     writer = log.writer("w")
@@ -126,10 +133,25 @@ def test_a_partition_is_not_idle_while_an_open_transaction_hides_records(log: Ka
         assert not fetched.idle
         reader.wait(0.02)
     assert seen == [b"1"]
+    named = [one.message for one in caplog.records if "has been open" in one.message]
+    assert len(named) == 1
+    assert f"'a' partition 0 from offset {fetched.next_offset} on" in named[0]
     writer.commit()
     wait_until(lambda: reader.fetch("a", 0, 10).records, "the hidden record is read")
     wait_until(lambda: reader.fetch("a", 0, 10).idle, "the partition is idle")
     reader.close()
+
+
+def test_the_status_names_a_transaction_that_hides_all_that_a_task_has_to_read(
+    log: KafkaLog, kafka_url: str
+) -> None:
+    prepare_topics(log, apps.app.plan(), create_declared=True)
+    writer = log.writer("w")
+    writer.append([Output("seen", b"k", b'{"key":"k","at_ms":7}', 7)], 0)
+    await_written(log, "seen")
+    said = " ".join(run("status", "tests.kafka.apps:app", "--log", kafka_url).out.split())
+    assert "a transaction that is open hides all from offset 0 of partition 0 on" in said, said
+    writer.close()
 
 
 def test_a_header_without_a_value_arrives_with_an_empty_one(

@@ -8,6 +8,7 @@ input has ended. The reason for that source's watermark is found in the log, in 
     -----------   -----------------------------------------------   ------------------------------------------------------
     unpublished   follows writers, and no writer has published      a writer publishes
     publisher     follows writers, and one of them holds it there   that writer advances, or is retired
+    hidden        has records in or behind an open transaction      its producer ends it, or Kafka aborts it
     behind        has records that were not read yet                the task reads them
     unapplied     its writers' publications are not applied yet     the task reaches them
     empty         follows its events, and had none                  the first one arrives, or it is idle for its declared time
@@ -35,7 +36,7 @@ from tailrace.history.reading.stretches import last
 from tailrace.history.reading.upstream_watermarks import Published, tasks_beside
 from tailrace.log.interface import Log, TopicPartition
 
-Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
+Reason: TypeAlias = Literal["unpublished", "publisher", "hidden", "behind", "unapplied", "empty", "read"]
 IsOwned: TypeAlias = Callable[[str], bool | None]
 """Whether a live process owns the task of a transactional id; None if this is unknown."""
 
@@ -54,19 +55,25 @@ class Held(msgspec.Struct, frozen=True):
 
 def lag_of(log: Log, place: TopicPartition, position: int) -> int:
     """The number of offsets to read after a position, without a gap right after it."""
+    return _unread(log, place, position)[0]
+
+
+def _unread(log: Log, place: TopicPartition, position: int) -> tuple[int, int | None]:
+    """The same; and from which offset on an open transaction hides them, if it hides all."""
     start, end = log.start_offset(*place), log.end_offset(*place)
     if position >= end:
-        return 0
+        return 0, None
     if position < start:
-        return end - start
+        return end - start, None
     reader = log.reader({place: position})
     try:
         found = reader.fetch(*place, 1)
     except OffsetGoneError:
-        return end - position  # deleted since the check
+        return end - position, None  # deleted since the check
     finally:
         reader.close()
-    return end - (found.records[0].offset if found.records else found.next_offset)
+    begins = found.records[0].offset if found.records else found.next_offset
+    return end - begins, begins if begins < end and not found.records else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +100,18 @@ class Holding:
         name = plan.sources[source]
         place = TopicPartition(one.name, self._partition)
         position = positions.get(one.name, self._log.start_offset(*place))
-        lag = lag_of(self._log, place, position)
+        lag, hidden = _unread(self._log, place, position)
         if is_channel or one.watermark == "upstream":
             found = self._by_writers(name, mark, lag, own=is_channel or one.own)
             if found is not None:
                 return found
+        if hidden is not None:
+            said = (
+                f"a transaction that is open hides all from offset {hidden} of partition {self._partition} on"
+            )
+            return Held(
+                name, "hidden", f"{said}; Kafka aborts it after the transaction.timeout.ms of its producer"
+            )
         if lag:
             begun = position > self._log.start_offset(*place)
             are = f"{counted(lag, 'record')} {'is' if lag == 1 else 'are'}"

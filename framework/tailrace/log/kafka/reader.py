@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, TailraceError
@@ -62,6 +63,8 @@ _ASK_S: Final = 0.1
 """Ends are not asked more often."""
 _SILENT_S: Final = 15.0
 """A consumer that has given nothing for so long may be cut off."""
+_HIDDEN_S: Final = 30.0
+"""A transaction that hides records for so long is named in the log."""
 _LATE_S: Final = 1.0
 """After this time without an answer, the reader asks whether an open transaction hides its position."""
 
@@ -70,8 +73,8 @@ class _Part:
     """A partition that is read."""
 
     __slots__ = (
-        "answered", "asked", "asked_at", "at_end", "buffer", "error", "idle_after", "idle_at", "paused", "place", "position",
-        "read_to", "stable",
+        "answered", "asked", "asked_at", "at_end", "buffer", "error", "hidden", "idle_after", "idle_at", "paused", "place",
+        "position", "read_to", "stable",
     )  # fmt: skip
 
     def __init__(self, place: TopicPartition, position: int) -> None:
@@ -96,6 +99,25 @@ class _Part:
         self.idle_after = 0
         """After how many commits of this process to it, or to its watermarks, that was."""
         self.error: Any = None
+        self.hidden = (-1, inf)
+        """From which offset on an open transaction hides records, and since when that is known and not logged."""
+
+    def note_hidden(self, *, is_hidden: bool) -> None:
+        """Log it once if an open transaction has hidden the records behind ``read_to`` for long."""
+        offset, since = self.hidden
+        now = time.monotonic()
+        if not is_hidden or offset != self.read_to:
+            self.hidden = (self.read_to, now) if is_hidden else (-1, inf)
+        elif now > since + _HIDDEN_S:
+            self.hidden = offset, inf
+            _log.warning(
+                "a transaction of another producer has been open for %.0f s and hides the records of %r partition %d from offset %d on: they "
+                "are read when it ends. Kafka aborts it after the transaction.timeout.ms of its producer, or kafka-transactions.sh does",
+                now - since,
+                self.place.topic,
+                self.place.partition,
+                offset,
+            )
 
 
 class KafkaReader:
@@ -409,6 +431,7 @@ class KafkaReader:
                 heard = feed is None or published <= feed.read_to
                 part.idle_at = self._asked_at if heard and part.at_end and part.read_to == end else 0.0
                 part.idle_after = self._asked_after.get(place, -1)
+                part.note_hidden(is_hidden=part.at_end and part.read_to < end)
 
     def _doubt(self, odd: TailraceError | None) -> None:
         """Raise what is wrong with a topic, once it lasts: a broker that starts may not know all topics yet."""
