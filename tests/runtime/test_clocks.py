@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.core.durations import A_DAY_MS
+from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS
 from tailrace.core.engine import tape
 from tailrace.core.errors import ClockError
 from tailrace.history.status.inspection import inspect_app
@@ -176,15 +176,43 @@ class TestAtAStart:
         world.now_ms += A_YEAR_MS
         world.running().close()
 
-    def test_status_names_a_task_whose_clock_is_ahead(self, world: World) -> None:
-        reports = [
-            inspect_app(world.plan, world.log, world.now_ms - by_ms, lambda _: None)
-            for by_ms in (A_DAY_MS, 3 * A_DAY_MS)
-        ]
-        assert reports[0].problems == ()
-        (problem,) = reports[1].problems
-        assert "processing time of task 0 stands still" in problem
-        assert "3d ahead of the clock" in problem
+    @pytest.mark.parametrize(
+        ("by_ms", "told"),
+        [
+            (0, ""),
+            (A_MINUTE_MS, ""),
+            (A_MINUTE_MS + 1, "1m"),
+            (5 * AN_HOUR_MS, "5h"),
+            (A_DAY_MS, "1d"),
+            (3 * A_DAY_MS + 1, "3d"),
+        ],
+    )
+    def test_status_and_log_name_a_task_whose_clock_is_ahead(
+        self, world: World, caplog: pytest.LogCaptureFixture, by_ms: int, told: str
+    ) -> None:
+        report = inspect_app(world.plan, world.log, world.now_ms - by_ms, lambda _: None)
+        assert len(report.problems) == bool(told)
+        for problem in report.problems:
+            assert "processing time of task 0 stands still" in problem
+            assert f"{told} ahead of the clock" in problem
+        if by_ms <= A_DAY_MS:
+            world.now_ms -= by_ms
+            world.running(settings=REAL).close()
+            warnings = (one.message for one in caplog.records if one.levelname == "WARNING")
+            assert tuple(warnings) == report.problems
+
+    def test_a_clock_that_is_set_while_a_service_runs_is_logged_from_a_minute_on(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        times = Times()
+        clock = times.clock()
+        for by_ms, told in ((A_MINUTE_MS, []), (AN_HOUR_MS, ["1h ahead"]), (-AN_HOUR_MS, ["1h back"])):
+            caplog.clear()
+            times.wall_ms += by_ms
+            clock()
+            assert [
+                " ".join(one.message.split()[4:6]) for one in caplog.records if one.name == "tailrace.service"
+            ] == told
 
 
 def test_a_running_task_reads_the_clock_every_six_hours_so_that_a_restart_finds_it_right() -> None:

@@ -25,6 +25,7 @@ NO_WATERMARK: Final = -(1 << 62)
 """The watermark before the first event, in milliseconds: ``-2**62``. It is below every instant."""
 BESIDE_NO_WATERMARK_MS: Final = 1 << 60
 """A time at most this far above ``NO_WATERMARK`` is not an instant: it was computed from ``NO_WATERMARK``."""
+A_MINUTE_MS: Final = 60_000
 A_DAY_MS: Final = 86_400_000
 LONGEST_MS: Final = 100_000 * A_DAY_MS
 """The longest duration."""

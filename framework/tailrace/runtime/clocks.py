@@ -11,6 +11,8 @@ processing-time timer up to it, and then stops processing time until the wall cl
                       for so long: a record in an input that is less than a day from the reading shows that time has
                       passed. Otherwise, and if the reading is more than a day *before* the last one, the start is refused
 
+Less than a day is taken as it is. From a minute on, a clock that is set, and a task that starts ahead of the clock, are logged.
+
 A running task reads the clock at least every six hours, so the last reading of a task that was stopped a moment ago is recent,
 even if no record has come for weeks. A bounded run reads it only with a record or a timer, and is checked then: with nothing
 to do it changes nothing. ``--accept-clock`` and a start from a snapshot, whose last reading may be a time in a history that
@@ -19,16 +21,20 @@ was rebuilt, skip the check at the start, and take the reading at once.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.durations import A_DAY_MS, spelled
+from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS, spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ClockError
 from tailrace.history.reading.stretches import last
+from tailrace.history.status.inspection import stands_still
 from tailrace.log.interface import Log
 from tailrace.runtime.restore import Clock
+
+_log = logging.getLogger("tailrace.service")
 
 READ_EVERY_MS = A_DAY_MS // 4
 """The longest time between two clock readings of a running task."""
@@ -69,6 +75,14 @@ class WallClock:
                 "now, start with --accept-clock.",
             )
         self._offset_ms = offset_ms
+        if abs(jumped_ms) > A_MINUTE_MS:
+            _log.warning(
+                "the clock was set %s %s while the service was running, and reads %s%s",
+                spelled(abs(jumped_ms) // 1_000 * 1_000),
+                "ahead" if jumped_ms > 0 else "back",
+                instant(now_ms),
+                "" if jumped_ms > 0 else ": processing time stands still until it is as far as before",
+            )
         return now_ms
 
 
@@ -90,6 +104,8 @@ def check_start(task: Task, log: Log, now_ms: int) -> None:
     """Check the reading with which a task continues. Raises ClockError: see the head of this file."""
     ahead_ms = now_ms - task.now
     if not task.now or abs(ahead_ms) <= A_DAY_MS or (ahead_ms > 0 and _is_confirmed(task.plan, log, now_ms)):
+        if -ahead_ms > A_MINUTE_MS:
+            _log.warning("%s", stands_still(task.partition, task.now, now_ms), extra={"app": task.plan.app})
         return
     what = (
         f"the clock reads {instant(now_ms)}, {_days(ahead_ms)} {'after' if ahead_ms > 0 else 'before'} the last reading of "

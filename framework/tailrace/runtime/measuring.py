@@ -169,6 +169,9 @@ class Measuring(Companion):
         yield _of_each("gauge", "tailrace_task_running", said, ((one, one in running) for one in tasks))
         lags = ((number, worker.lag(slot)) for number, slot, _ in at_work)
         yield _of_each("gauge", "tailrace_lag_records", "Records to read.", lags)
+        ahead = ((number, max(0.0, one.task.now / 1_000 - time.time())) for number, _, one in at_work)
+        said = "By how much the last clock reading of a task is ahead of the clock: processing time stands still for so long."
+        yield _of_each("gauge", "tailrace_clock_ahead_seconds", said, ahead)
         restores = ((number, (one.restore_ms or 0) / 1_000) for number, _, one in at_work)
         said = "How long the last restore of a task has taken in this process."
         yield _of_each("gauge", "tailrace_restore_seconds", said, restores)

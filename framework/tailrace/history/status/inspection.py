@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
-from tailrace.core.durations import A_DAY_MS, is_instant, spelled
+from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS, is_instant, spelled
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.tape import Idleness
@@ -123,6 +123,16 @@ def inspect_app(
     return AppReport(plan.app, plan.version, now_ms, reports, problems, failure)
 
 
+def stands_still(number: int, task_ms: int, now_ms: int) -> str:
+    """The words for a task whose last clock reading is ahead of this machine's."""
+    ahead_ms = task_ms - now_ms
+    ahead = spelled(ahead_ms // A_DAY_MS * A_DAY_MS or ahead_ms // A_MINUTE_MS * A_MINUTE_MS)
+    return (
+        f"processing time of task {number} stands still at {instant(task_ms)}, {ahead} ahead of the clock, and its processing-time timers "
+        "with it: the task has read a clock that was wrong, or this one is"
+    )
+
+
 def _problems(plan: Plan, log: Log) -> Iterator[str]:
     for topic in replaced_topics(plan.app, log, (one.name for one in plan.inputs)):
         yield f"{topic} was deleted and created again since the app has read it: the app does not start on it"
@@ -154,14 +164,10 @@ class _Task:
         self._lags = {name: lag_of(log, place, self._positions[name]) for name, place in self._places.items()}
 
     def clock_ahead(self, now_ms: int) -> str | None:
-        """What is wrong if the task's clock is more than a day ahead of this one."""
-        if self._cut is None or self._cut.now - now_ms <= A_DAY_MS:
+        """What is wrong if the task's clock is more than a minute ahead of this one."""
+        if self._cut is None or self._cut.now - now_ms <= A_MINUTE_MS:
             return None
-        ahead = f"{spelled((self._cut.now - now_ms) // A_DAY_MS * A_DAY_MS)} ahead of the clock"
-        return (
-            f"processing time of task {self.number} stands still at {instant(self._cut.now)}, {ahead}: the task has read a "
-            "clock that was wrong, or this one is"
-        )
+        return stands_still(self.number, self._cut.now, now_ms)
 
     def report(self, kept: Mapping[str, Stored]) -> TaskReport:
         """The status of the task. ``kept``: what is stored, by actor."""
