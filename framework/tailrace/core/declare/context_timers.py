@@ -111,8 +111,13 @@ class ContextTimers:
         unit = self._unit
         table, route = unit.table or self._own("set a timer"), unit.route
         assert route is not None
-        # The common case, without a call.
-        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
+        here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
+        # The common cases, without a call: only where the handler's time is of this century, small ones are refused.
+        if (
+            type(time) is int
+            and -INSTANT_LIMIT_MS < time < INSTANT_LIMIT_MS
+            and (time > SECONDS_LAST_MS or here_ms <= SECONDS_LAST_MS)
+        ):
             time_ms = time
         else:
             time_ms = self._due_ms(time, domain)

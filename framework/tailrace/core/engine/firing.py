@@ -195,7 +195,8 @@ class Firing:
             self._give_up(table, key, domain, time_ms, name)
         finally:
             unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
-            unit.decided_ms, units.late, units.apart = None, frozenset(), apart
+            if timer.decided_ms is not None:
+                unit.decided_ms, units.late, units.apart = None, frozenset(), apart
         units.totals.fired = fired + 1
 
     def _give_up(self, table: Table, key: Any, domain: int, time_ms: int, name: bytes) -> None:
