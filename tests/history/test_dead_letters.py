@@ -7,7 +7,7 @@ import pytest
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters import redriving
-from tailrace.history.dead_letters.letters import dead_letters, parse_id, read
+from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, parse_id, read
 from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters, last_open_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
@@ -144,7 +144,12 @@ def test_the_last_open_letters_are_read_from_the_end(log, monkeypatch) -> None:
     writer.commit()
     redrive(log, wanted=lambda one: one.record.timestamp_ms in range(2_000, 2_995, 2))
     reads: list[InputRecord] = []
-    monkeypatch.setattr(redriving, "read", lambda *one: (reads.append(one[1]), read(*one))[1])
+
+    def noted(partition: int, record: InputRecord) -> DeadLetter:
+        reads.append(record)
+        return read(partition, record)
+
+    monkeypatch.setattr(redriving, "read", noted)
     open_ones = [one for one in range(3_000) if one not in range(2_000, 2_995, 2)]
     for most in (5, 50):
         reads.clear()

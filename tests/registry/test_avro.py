@@ -288,7 +288,8 @@ def test_a_topic_of_a_type_that_avro_cannot_express_can_be_read_and_not_written(
     field = ("field", declared) if default is ... else ("field", declared, default)
     event = msgspec.defstruct("Event", [field])
     topic = tr.App("app").topic("events", event, key=None, format=Registry("mock://").avro)
-    for write in (topic.codec.prepare, topic.codec.check_emitted, lambda: topic.encode(event(None))):
+    codec: Any = topic.codec
+    for write in (codec.prepare, codec.check_emitted, lambda: topic.encode(event(None))):
         with pytest.raises(tr.DefinitionError, match=said):
             write()
 
