@@ -51,3 +51,11 @@ def test_what_is_wrong_is_said(place: Path) -> None:
     assert "has states only" in ended.err
     ended = run("sql", SHOP, QUERY, "--snapshot", "x", "--as-of", "2026-01-01", "--log", place / "log")
     assert "one of --snapshot and --as-of" in ended.err
+
+
+def test_controls_of_a_terminal_are_escaped(place: Path) -> None:
+    query = "select 'x' || chr(27) || '[31m' || chr(155) || chr(10) as text"
+    assert done("sql", SHOP, query, "--log", place / "log").out == "text\nx\\x1b[31m\\x9b\\n\n"
+    line = done("sql", SHOP, query, "--log", place / "log", "--json").out
+    assert line.rstrip("\n").isprintable()
+    assert json.loads(line) == {"text": "x\x1b[31m\x9b\n"}

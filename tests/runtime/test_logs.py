@@ -88,8 +88,23 @@ def test_a_trace_that_is_known_by_its_words_is_a_field_for_a_machine_and_below_t
     logging.getLogger("tailrace.x").warning("it failed", extra=words)
     line, *below = stream.getvalue().splitlines()
     assert line.endswith("WARNING it failed  partition=3")
-    assert below == ["Traceback:", "  a line", "ValueError: no"]
+    assert below == ["  Traceback:", "    a line", "  ValueError: no"]
     stream = io.StringIO()
     configured(stream=stream)
     logging.getLogger("tailrace.x").warning("it failed", extra=words)
     assert msgspec.json.decode(stream.getvalue())["traceback"] == words["traceback"]
+
+
+def test_text_of_others_neither_forges_a_line_nor_reaches_the_terminal_raw(configured) -> None:
+    stream = Screen()
+    configured(stream=stream)
+    text = "x\n12:00:00 ERROR forged\x1b[31m\u009b2J"
+    try:
+        raise ValueError(text)
+    except ValueError:
+        logging.getLogger("tailrace.x").exception("failed: %s", text, extra={"key": text})
+    first, *rest = stream.getvalue().splitlines()
+    assert first.count(r"x\n12:00:00 ERROR forged\x1b[31m\x9b2J") == 2
+    assert rest[0] == "  Traceback (most recent call last):"
+    assert all(line.startswith("  ") and line.isprintable() for line in rest)
+    assert rest[-1] == r"  12:00:00 ERROR forged\x1b[31m\x9b2J"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-import msgspec
 
 from tailrace.cli.console import Part, say
 from tailrace.cli.settings import FC, is_typed, setting
+from tailrace.cli.showing import json_line
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
@@ -282,7 +282,7 @@ def tell_each(found: Iterable[object], lines: Iterable[Part], *, as_json: bool) 
     """The same of several objects: each is a line of JSON."""
     with piped():
         for one in found if as_json else ():
-            click.echo(msgspec.json.encode(one))
+            click.echo(json_line(one))
         for line in () if as_json else lines:
             say(line)
 

@@ -12,6 +12,7 @@ A float that JSON cannot represent is written as text: "NaN", "Infinity", "-Infi
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,17 +24,20 @@ from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.json_values import as_json_value
+from tailrace.processes import logs
 
 AnyTopic = Topic[Any, Any]
+printable = logs.printable
 
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]|\x7f")
 _raw = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def as_json(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
     """The record in one line. With ``topic``, its key and value are decoded as the app does, if possible."""
-    return _encode(as_dict(partition, record, topic))
+    return json_line(as_dict(partition, record, topic))
 
 
 def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> dict[str, Any]:
@@ -93,9 +97,9 @@ def changes_as_dicts(changes: Sequence[Change], was: str = "one", now: str = "ot
     return [{"label": one.label, was: one.was, now: one.is_} for one in changes]
 
 
-def printable(text: str) -> str:
-    """Text with escaped control characters, so that a terminal does not execute them."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def json_line(value: object) -> bytes:
+    """JSON that also escapes the control characters beyond ASCII, which a terminal would execute."""
+    return _CONTROLS.sub(lambda found: b"\\u%04x" % found[0][-1], _encode(value))
 
 
 def _key(key: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import click
-import msgspec
 
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.export import archive_option, opened_history, state_options
+from tailrace.cli.showing import json_line, printable
 from tailrace.lab.export import StateOptions
 from tailrace.lab.sql import answered
 from tailrace.processes.app_loading import find_app
@@ -51,11 +51,11 @@ def sql(
         piped(),
     ):
         if not as_json:
-            click.echo("\t".join(names))
+            click.echo("\t".join(map(printable, names)))
         for row in rows:
             if as_json:
-                click.echo(msgspec.json.encode(dict(zip(names, row, strict=True)), enc_hook=str))
+                click.echo(json_line(dict(zip(names, row, strict=True))))
             else:
-                click.echo("\t".join("" if one is None else str(one) for one in row))
+                click.echo("\t".join("" if one is None else printable(str(one)) for one in row))
         for note in notes:
             click.echo(f"note: {note}", err=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from tailrace.cli.arguments import (
     KAFKA_ONLY,
@@ -25,7 +24,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import Part, table, wrapped
-from tailrace.cli.showing import kept
+from tailrace.cli.showing import json_line, kept
 from tailrace.core.counting import counted
 from tailrace.history.reading.generations import located
 from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
@@ -121,7 +120,7 @@ def delete(*, apps: tuple[str, ...], yes: bool, as_json: bool, folder: Path | st
         for one in found:
             delete_topics(log, one)
             if as_json:
-                click.echo(msgspec.json.encode(one))
+                click.echo(json_line(one))
             else:
                 click.echo(f"deleted {one.app!r}: {counted(len(one.topics), 'topic')}", err=True)
 

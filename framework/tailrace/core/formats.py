@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tailrace.core.errors import FormatError
+
+FOLDER_MODE: Final = 0o750
+"""Of a folder that holds events, keys or states: for the user and its group."""
 
 
 def check_format(what: str, found: int, known: int, *, path: str | None = None, hint: str = "") -> None:

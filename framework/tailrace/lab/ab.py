@@ -34,6 +34,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Order
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
@@ -112,7 +113,7 @@ class _Ab(Comparison):
             if (begun.wanted, begun.topics) == (self._wanted, topics):
                 return begun.ends
         shutil.rmtree(self._work, ignore_errors=True)
-        self._work.mkdir()
+        self._work.mkdir(FOLDER_MODE)
         file.write_bytes(msgspec.json.encode(_Begun(self._wanted, topics, self.ends)))
         return self.ends
 

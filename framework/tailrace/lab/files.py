@@ -17,6 +17,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tailrace.core.errors import ExportError, OptionError, UsageError
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.state.columns import Column
 from tailrace.state.failures import outage_of
 from tailrace.state.snapshots.arrow import compute, pa, parquet
@@ -143,12 +144,12 @@ def published(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OptionError(f"there is something in {str(folder)!r}", hint="Name a new or an empty folder.")
     try:
-        hidden.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         with FileLock(hidden / "lock", timeout=0):
             try:
                 making = hidden / "new"
                 shutil.rmtree(making, ignore_errors=True)  # of a command that was killed
-                making.mkdir()
+                making.mkdir(FOLDER_MODE)
                 yield making
                 finish(making, folder)
                 worth = ""

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
 from tailrace.lab.about import About
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
@@ -91,7 +92,7 @@ def follow(wanted: Wanted, every_s: float, say: Say = lambda _: None, *, rounds:
     hidden = to / _HIDDEN
     if to.exists() and (not to.is_dir() or any(to.iterdir())) and not hidden.is_dir():
         raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
-    hidden.mkdir(parents=True, exist_ok=True)
+    hidden.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     try:
         with FileLock(hidden / "lock", timeout=0), ExitStack() as stack, stop_signals(stop):
             _Shadow(wanted, to, stack, every_s, say).run(rounds)

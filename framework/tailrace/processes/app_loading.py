@@ -43,7 +43,7 @@ def find_app(reference: str) -> App:
         )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # behind what is installed, which no file here can replace
     module = _import(name)
     found: object = module
     for part in attribute.split("."):

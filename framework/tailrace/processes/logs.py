@@ -23,6 +23,11 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
+def printable(text: str) -> str:
+    """Text with escaped control characters and ends of lines, so that a terminal does not execute them, and no line is forged."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object: ``at`` (ISO 8601, UTC), ``level``, ``message``, ``logger``, ``process``, the fields, ``traceback``."""
 
@@ -58,19 +63,19 @@ def _plain(value: object) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:00 message  field=value ...``, with the level if it is above INFO, and a ``traceback`` below."""
+    """``12:00:00 message  field=value ...``, with the level if it is above INFO, and an indented ``traceback`` below."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
         fields = fields_of(record)
-        trace = fields.pop("traceback", None)
+        trace = fields.pop("traceback", None)  # of an exception that is known only as text
         shown = "".join(f"  {name}={value}" for name, value in fields.items())
-        line = f"{at} {level}{record.getMessage()}{shown}"
-        if trace is not None:  # of an exception that is known only as text
-            line += f"\n{str(trace).rstrip()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        lines = [f"{at} {level}{record.getMessage()}{shown}"]
+        for text in (trace, record.exc_info and self.formatException(record.exc_info)):
+            lines += [f"  {line}" for line in str(text or "").rstrip().split("\n") if line]
+        return "\n".join(map(printable, lines))
 
 
 def configure(format: LogFormat = "auto") -> logging.Handler:

@@ -24,7 +24,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, StateFolderError, StateUnavailableError
-from tailrace.core.formats import check_format
+from tailrace.core.formats import FOLDER_MODE, check_format
 from tailrace.state.failures import REBUILD, in_use, state_failures
 
 FORMAT = 2
@@ -150,7 +150,7 @@ class StateFolder:
 
     def _hold(self) -> FileLock:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         except FileNotFoundError as error:  # a file system without folders, such as /proc
             raise StateUnavailableError(
                 f"the state folder cannot be created: {error}",

@@ -29,6 +29,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, OptionError, StateInUseError
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.state.failures import as_state_error, state_failures
@@ -91,7 +92,7 @@ class WorkFolder:
         """The acquired lock. A driver that ends removes file and folder: the next attempt makes new ones."""
         lock = FileLock(self.path / "lock", timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
         while True:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             try:
                 lock.acquire()
                 return lock

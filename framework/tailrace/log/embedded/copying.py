@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 
 from tailrace.core.errors import ForeignLogError, LogUnavailableError
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.log.embedded.database import DATABASE, MAKING, connect, opened, put_in_place
 from tailrace.log.embedded.failures import of_copy, of_sqlite
 from tailrace.log.embedded.rows import Rows
@@ -67,7 +68,7 @@ def _folder_for(folder: Path) -> Generator[None]:
     """The folder of a copy that the block makes. If the block fails, what it has written is removed."""
     parts = [folder / MAKING, folder / DATABASE]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         strangers = sorted(entry.name for entry in folder.iterdir() if entry != parts[0])
     except OSError as error:
         raise of_copy(error, folder) from error

@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 import apsw
 
 from tailrace.core.errors import CorruptLogError, ForeignLogError, LogUnavailableError
-from tailrace.core.formats import check_format
+from tailrace.core.formats import FOLDER_MODE, check_format
 from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import NOTE, NoteFile
 
@@ -127,7 +127,7 @@ def prepare(folder: Path, note: NoteFile, *, create: bool) -> None:
                 f"there is no log in {str(folder)!r}",
                 hint="Correct the path (--log), or create it with `tailrace log create`.",
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         with note.held():
             if _is_log(folder):
                 return

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from tailrace.core.errors import SnapshotUnavailableError, TailraceError
+from tailrace.core.formats import FOLDER_MODE
 from tailrace.state.failures import outage_of
 from tailrace.state.snapshots.arrow import filesystems, pa
 
@@ -122,7 +123,7 @@ class Place:
         with self.failures(WRITING):
             try:
                 if self._filesystem is None:
-                    Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                    Path(self.path).parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
                     with Path(self.path).open("wb") as file:
                         yield file
                         file.flush()
@@ -161,7 +162,7 @@ class Place:
         """Make the folder and those above it, where the place knows folders."""
         with self.failures(_MAKING):
             if self._filesystem is None:
-                Path(self.path).mkdir(parents=True, exist_ok=True)
+                Path(self.path).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             elif self._filesystem.type_name not in _OBJECT_STORES:
                 self._filesystem.create_dir(self.path, recursive=True)
 
@@ -266,7 +267,7 @@ def _without_secrets(uri: str) -> str:
 
 
 def _write_local(path: Path, data: bytes, *, replace: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     making = path.with_name(f".{path.name}.{uuid4().hex}.new")
     try:
         with making.open("wb") as file:
