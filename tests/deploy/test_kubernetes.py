@@ -100,9 +100,7 @@ def test_a_container_has_no_rights_and_what_it_writes_to_is_mounted(one: dict[st
 
 
 def test_each_service_has_a_budget_and_selectors_find_their_pods() -> None:
-    labels = {
-        name_of(one): one["spec"]["template"]["metadata"]["labels"] for one in RUNNING if one["kind"] != "Job"
-    }
+    labels = {name_of(one): one["spec"]["template"]["metadata"]["labels"] for one in RUNNING}
     sets = {one["metadata"]["name"] for one in RUNNING if one["kind"] == "StatefulSet"}
     assert sets == {one["metadata"]["name"] for one in ALL if one["kind"] == "PodDisruptionBudget"}
     for one in ALL:
@@ -110,6 +108,20 @@ def test_each_service_has_a_budget_and_selectors_find_their_pods() -> None:
         selector = selector.get("matchLabels", selector)
         if selector and one["kind"] != "Job":
             assert any(selector.items() <= found.items() for found in labels.values()), name_of(one)
-    (policy,) = [one for one in ALL if one["kind"] == "NetworkPolicy"]
-    for found in labels.values():
-        assert policy["spec"]["podSelector"]["matchLabels"].items() <= found.items()
+
+
+def test_what_each_pod_reaches_and_who_reaches_it_is_listed() -> None:
+    policy, of_rebuild = [one["spec"] for one in ALL if one["kind"] == "NetworkPolicy"]
+    for one in RUNNING:
+        found = one["spec"]["template"]["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= found.items()
+        reaches = of_rebuild["podSelector"]["matchLabels"].items() <= found.items()
+        assert reaches == (one["kind"] == "Job"), "the bucket"
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert all(peer.keys() == {"namespaceSelector", "podSelector"} for peer in policy["ingress"][0]["from"])
+    assert all(rule["to"] and rule["ports"] for rule in policy["egress"])
+
+
+@pytest.mark.parametrize("one", RUNNING, ids=name_of)
+def test_an_image_is_named_by_a_version(one: dict[str, Any]) -> None:
+    assert all(each["image"].partition(":")[2] not in ("", "latest") for each in containers(one))
