@@ -228,6 +228,8 @@ class Maker:
             kinds += [
                 lambda: (b'{"who":"a","at":1,"deep":' + b"[" * random.choice((5_000, 200_000)), _UNDECODABLE),
                 lambda: (b'{"who":"a","at":1,"tree":' + b'{"inner":' * 100_000, _UNDECODABLE),
+                lambda: (_deep(b'"deep":', b"[", b"]", random.randrange(200, 1_100)), _UNDECODABLE),
+                lambda: (_deep(b'"tree":', b'{"inner":', b"}", random.randrange(200, 1_100)), _UNDECODABLE),
                 lambda: (b'{"who":"a","at":1,"n":"1"}', _WRONG),
                 lambda: (b'{"who":"a","at":1,"real":1e999}', _EITHER),
                 lambda: (b'{"who":"a","at":1,"n":1' + b"0" * 5_000 + b"}", _EITHER),
@@ -285,6 +287,11 @@ class Maker:
                 return (*found, (UNREADABLE, b"")), _UNDECODABLE
             case _:
                 return found, None
+
+
+def _deep(name: bytes, opened: bytes, closed: bytes, deep: int) -> bytes:
+    """An event with a value of this depth, which is below or above what the stack allows."""
+    return b'{"who":"0","at":%d,%s%snull%s}' % (NOW_MS, name, opened * deep, closed * deep)
 
 
 def _json(text: str) -> str:
@@ -356,9 +363,10 @@ class Service:
 
     def work(self) -> None:
         """Take turns until all is read and committed."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while self.worker.turn() or not self._is_settled():
-            assert time.monotonic() < deadline_s, "waited in vain until all is read"
+        worked_s = time.monotonic()
+        while (worked := self.worker.turn()) or not self._is_settled():
+            worked_s = time.monotonic() if worked else worked_s
+            assert time.monotonic() < worked_s + PATIENCE_S, "waited in vain until all is read"
 
     def _is_settled(self) -> bool:
         reader = self.worker._reader

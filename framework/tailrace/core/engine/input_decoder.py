@@ -33,6 +33,7 @@ from tailrace.core.records import (
     InputRecord,
     Refused,
 )
+from tailrace.core.values.nesting import DEEPEST, is_too_deep
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
@@ -143,6 +144,7 @@ class InputDecoder:
         self._plan, self._whole = input_plan, plan
         self._addressees = addressees
         self._actors = {actor.name: actor for actor in plan.actors}
+        self._is_json = input_plan.topic is not None and input_plan.topic.settings.format.startswith("json")
         self._clock_ms: int | None = None
         self._latest_ms = input_plan.time_max_ms
         """The highest event time that is accepted."""
@@ -185,6 +187,9 @@ class InputDecoder:
         if len(record.value) > RECORD_BYTES:
             detail = f"the value has {len(record.value)} bytes, and the limit is {RECORD_BYTES}"
             return _refused(record, "undecodable", detail)
+        if self._is_json and is_too_deep(record.value):
+            detail = f"its values are nested deeper than {DEEPEST}"
+            return _refused(record, "undecodable", detail)
         try:
             event = self._plan.decode(record.value)
         except msgspec.ValidationError as error:
@@ -211,7 +216,10 @@ class InputDecoder:
             offsets, stamps, record_keys, values, headers = zip(*records, strict=True)
             if any(headers) and not _SPECIAL.isdisjoint(map(_name_of, chain.from_iterable(headers))):
                 return None
-            if max(map(len, values)) > RECORD_BYTES:
+            longest = max(map(len, values))
+            if longest > RECORD_BYTES or (
+                longest > DEEPEST and self._is_json and any(map(is_too_deep, values))
+            ):
                 return None
             events = list(map(plan.decode, values))
             keys = list(map(plan.key_of, events))
