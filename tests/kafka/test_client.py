@@ -225,6 +225,14 @@ def test_a_lost_connection_is_logged_once_now_and_then_and_at_the_end(world: Wor
     assert world.told() == ["Kafka answers again"]
 
 
+def test_a_connection_that_was_closed_and_is_made_again_is_not_logged(world: World) -> None:
+    """The library says that all brokers are down when the only one closes a connection that nobody uses."""
+    world.outages.failed(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert world.told() == []
+    world.outages.failed(REFUSED)
+    assert len(world.told()) == 1
+
+
 def test_connections_that_fail_all_the_time_while_others_work_do_not_fill_the_log(world: World) -> None:
     for _ in range(300):
         world.outages.failed(REFUSED)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 
-from tailrace.core.errors import TaskOwnedError, UsageError
+from tailrace.core.errors import LogDeniedError, TaskOwnedError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition, TopicSettings
@@ -139,6 +143,27 @@ def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> 
         one.close()
     for each in [log, *logs]:
         each.close()
+
+
+def test_a_tape_whose_first_records_were_deleted_ends_no_member(kafka_url: str) -> None:
+    """The library may have begun to fetch it where the group stands, which means nothing, before it was paused."""
+    with closing(KafkaLog(kafka_url)) as log:
+        log.create_topic("one.tape", TopicSettings(1))
+        tasks: Any = log.join(AppTasks("one", "one.tape", 1))
+        wait_until(lambda: tasks.look() or tasks.owned, "it has its task")
+        polled = [
+            KafkaError(KafkaError._AUTO_OFFSET_RESET),
+            KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED),
+        ]
+        consumer, tasks._consumer = (
+            tasks._consumer,
+            SimpleNamespace(poll=lambda _: SimpleNamespace(error=lambda: polled.pop(0))),
+        )
+        tasks.look()
+        with pytest.raises(LogDeniedError):
+            tasks.look()
+        tasks._consumer = consumer
+        tasks.close()
 
 
 def test_a_process_that_was_fenced_leaves_in_good_order(visits: Visits, members: Members) -> None:

@@ -97,6 +97,19 @@ def test_more_partitions_are_found_under_a_service_and_by_the_next_start(shop: S
     assert "Another number of partitions" in raised.value.hint
 
 
+def test_more_partitions_of_an_output_need_no_more_than_another_start(shop: Shop) -> None:
+    shop.lived()
+    for done in shop.admin.create_partitions([NewPartitions(f"{shop.prefix}totals", 3)]).values():
+        done.result()
+    with pytest.raises(TopicMismatchError, match="writes to the former ones") as raised:
+        shop.work(lambda: False)
+    assert raised.value.topic == "totals"
+    assert "Start the service again" in raised.value.hint
+    assert "under another name" not in raised.value.hint
+    with serving(shop.url) as later:
+        later.start()
+
+
 # --- history
 
 

@@ -211,15 +211,17 @@ class TestOffsets:
         world = made()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
         partition = world.assigned()
-        with pytest.raises(OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20"):
+        with pytest.raises(OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20") as raised:
             partition.restore()
+        assert "delete the group" in raised.value.hint
         assert partition.state is State.FAILED
 
     def test_a_group_with_offsets_and_no_changelog_is_refused(self) -> None:
         world = World()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
-        with pytest.raises(OffsetsDisagreeError, match="no commit at all"):
+        with pytest.raises(OffsetsDisagreeError, match="no commit at all") as raised:
             world.running()
+        assert "Keep the group" in raised.value.hint
 
     def test_an_input_that_is_new_begins_at_its_start_or_where_its_group_stood(self) -> None:
         app = tr.App("shop", partitions=1)

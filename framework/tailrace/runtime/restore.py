@@ -350,11 +350,11 @@ class Restore:
             offset = committed.get(place)
             if name in known:
                 if offset is not None and offset != known[name]:
-                    self._disagree(name, f"offset {offset}", f"offset {known[name]}")
+                    self._disagree(name, offset, known[name])
             elif offset is None:
                 begin[name] = left[name] if name in left else first[place]
             elif core is None:
-                self._disagree(name, f"offset {offset}", "no commit at all")
+                self._disagree(name, offset, None)
             else:
                 # An input that was left out for a while, or one that another program of this group has read before.
                 begin[name] = offset
@@ -439,13 +439,20 @@ class Restore:
             )
         return found
 
-    def _disagree(self, name: str, of_group: str, of_cut: str) -> None:
+    def _disagree(self, name: str, of_group: int, of_cut: int | None) -> None:
+        rebuild = (
+            "Restore the log from a copy; or rebuild the state from the log, and start the app from the result under another name (--as, "
+            "--from-snapshot)."
+        )
         raise OffsetsDisagreeError(
-            f"for {name!r} partition {self.partition} the group {self.plan.app!r} has {of_group}, and the changelog "
-            f"{self.plan.changelog_topic!r} has {of_cut}",
-            hint="Both are always committed together: the log has lost commits of one of them, or another program commits offsets as "
-            "this group. Restore the log from a copy; or rebuild the state from the log, and start the app from the result under "
-            "another name (--as, --from-snapshot).",
+            f"for {name!r} partition {self.partition} the group {self.plan.app!r} has offset {of_group}, and the changelog "
+            f"{self.plan.changelog_topic!r} has {'no commit at all' if of_cut is None else f'offset {of_cut}'}",
+            hint="Both are always committed together. The group is behind, as if another program had reset its offsets: if it is not "
+            "ahead in any partition, delete the group (kafka-consumer-groups.sh --delete), and start the app again: it continues from its "
+            f"changelog. {rebuild}"
+            if of_cut is not None and of_group < of_cut
+            else "Both are always committed together. The group is ahead: the changelog has lost commits, or another program commits "
+            f"offsets as this group. Keep the group: without it the lost work is repeated, and its outputs come twice. {rebuild}",
         )
 
 

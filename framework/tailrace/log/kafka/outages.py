@@ -62,7 +62,11 @@ class Outages:
         """Why the brokers have denied a connection, if they have answered nothing since."""
 
     def failed(self, error: KafkaError) -> None:
-        """A client reports an error that belongs to no call."""
+        """A client reports an error that belongs to no call. That all brokers are down it says as well when the only broker closes a
+        connection that was idle; if it cannot connect again, another error follows.
+        """
+        if error.name() == "_ALL_BROKERS_DOWN":
+            return
         denied = error.name() in DENIED_CONNECTION
         with self._mutex:
             self._failed_at = self._clock()

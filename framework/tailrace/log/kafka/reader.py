@@ -191,6 +191,8 @@ class KafkaReader:
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
         self.forget(topic, partition)
+        if self._live:
+            self._topics.read.add(topic)
         place = TopicPartition(topic, partition)
         self._consumer.incremental_assign([self._cluster.at(place, offset)])
         self._parts[self._cluster.prefix + topic, partition] = _Part(place, offset)

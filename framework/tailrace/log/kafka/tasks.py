@@ -40,8 +40,10 @@ _LINE: Final = "\n"
 _LOOK_S: Final = 1.0
 _STUCK_S: Final = 20.0
 """For how long brokers answer while a commit does not come back, until it counts as one that never does."""
-_POLLED_TOO_LATE: Final = "_MAX_POLL_EXCEEDED"
-"""The library has left the group for a process that was suspended for too long. It calls ``on_lost``, and joins again by itself."""
+_HARMLESS: Final = ("_MAX_POLL_EXCEEDED", "_AUTO_OFFSET_RESET")
+"""The library has left the group for a process that was suspended for too long: it calls ``on_lost``, and joins again by itself. Or it has
+begun to fetch the tape from the group's offset, which means nothing, before it was paused, and the tape begins later.
+"""
 
 
 class KafkaTasks(Tasks):
@@ -92,7 +94,7 @@ class KafkaTasks(Tasks):
         if failure is not None:
             raise failure
         found = None if message is None else message.error()
-        if found is not None and found.name() != _POLLED_TOO_LATE and not found.retriable():
+        if found is not None and found.name() not in _HARMLESS and not found.retriable():
             raise self._as_error(found)
 
     @property

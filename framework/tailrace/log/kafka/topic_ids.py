@@ -34,6 +34,9 @@ _WHEN_REPLACED: Final = (
     "the new topic, run the app under another name, or delete all of the app's own topics and its consumer group, too."
 )
 _WHEN_PUBLISHED: Final = "Start the service again: it continues with the new topic."
+_WHEN_WRITTEN: Final = (
+    "Start the service again: it only writes to this topic, and spreads its outputs over all partitions then."
+)
 _WHEN_CHANGED: Final = (
     "A key may be in another partition than its state. Create a new topic with the new number, send all records through it, and run "
     "the app with partitions= the new number under another name (docs/kafka.md, 'Another number of partitions')."
@@ -48,6 +51,8 @@ class WatchedTopics:
         self._mutex = threading.Lock()
         self._known: dict[str, tuple[str, int]] = {}
         """By topic, its id and its number of partitions at the first look."""
+        self.read = set[str]()
+        """Topics whose records this process takes; it only writes to the others."""
         self._looked_at, self._looking = time.monotonic(), dict[str, Future[Any]]()
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -93,11 +98,12 @@ class WatchedTopics:
                     hint=_WHEN_PUBLISHED if topic.endswith((WATERMARKS, PUBLISHERS)) else _WHEN_REPLACED,
                 )
             if partitions != count:
+                is_read = topic in self.read
                 raise TopicMismatchError(
                     f"the topic had {count} partitions and has {partitions} now: its producers spread keys over all of them, and this "
-                    "app reads the former ones",
+                    f"process {'reads' if is_read else 'writes to'} the former ones",
                     topic=topic,
-                    hint=_WHEN_CHANGED,
+                    hint=_WHEN_CHANGED if is_read else _WHEN_WRITTEN,
                 )
 
     def look(self) -> None:
