@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import msgspec
@@ -34,7 +34,7 @@ class Shop(tr.Actor):
 
 
 @contextmanager
-def unread(number: int) -> Iterator[None]:
+def unread(number: int) -> Generator[None]:
     said = rf"shop has {number} dead letters? that the test has not read\. The last one: ValueError: negative"
     with pytest.raises(AssertionError, match=said):
         yield

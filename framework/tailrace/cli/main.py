@@ -73,11 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")
-    begins = sys.argv[1:2] == [
-        "run"
-    ]  # a service that has not begun has nothing to commit; later it takes the signal
+    # A service that has not begun has nothing to commit; later it takes the signal.
+    begins = sys.argv[1:2] == ["run"]
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        os._exit(0 if begins else _TERMINATED)
+
     if begins or os.getpid() == 1:  # the first process of a container has no default action
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0 if begins else _TERMINATED))
+        signal.signal(signal.SIGTERM, end)
     sys.exit(execute(arguments))
 
 

@@ -23,6 +23,8 @@ _log = logging.getLogger("tailrace.service")
 _EVENTS: Final = frozenset(
     f"socket.{name}" for name in ("connect", "getaddrinfo", "gethostbyname", "sendto", "sendmsg")
 )
+_OF_A_SOCKET: Final = ("socket.connect", "socket.sendto", "socket.sendmsg")
+"""The first argument of these is the socket, and the second the address."""
 _HANDLERS: Final = ("tailrace.core.", "tailrace.library.")
 _HINT: Final = (
     "Let a program outside of the app make the call and write the answer to a topic that the app reads; a replay then reads the same "
@@ -65,8 +67,7 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
     handler = _calling_handler()
     if handler is None:
         return
-    to = next((one for one in arguments if isinstance(one, str | tuple)), "")
-    what = f"{handler} calls the network: {event} {to!r}"
+    what = f"{handler} calls the network: {event} {arguments[event in _OF_A_SOCKET]!r}"
     if _here.refused:
         raise UsageError(what, hint=_HINT)
     _warned = True

@@ -30,7 +30,7 @@ _DEEPEST: Final = 64
 """How deep a record may be in records of its own kind."""
 _MOST_FREE: Final = 1_000
 _MOST_NODES: Final = 200_000
-_NOTHING: Final = {"type": "enum", "symbols": {}, "fields": []}
+_NOTHING: Final[dict[str, Any]] = {"type": "enum", "symbols": {}, "fields": []}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: Final[dict[type[inspect.Type], Any]] = {
     inspect.BoolType: "boolean",
@@ -49,7 +49,10 @@ def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]
     try:
         fields = [{"name": "event", "type": msgspec.json.decode(schema or "null")}]
         whole = fastavro.parse_schema({"type": "record", "name": "tailrace__event", "fields": fields})
-        parsed = {**_Strict(whole["__named_schemas"]).of(whole, _DEEPEST), "__named_schemas": {}}
+        parsed: dict[str, Any] = {
+            **_Strict(whole["__named_schemas"]).of(whole, _DEEPEST),
+            "__named_schemas": {},
+        }
     except Exception as error:  # noqa: BLE001  # whatever fastavro says of it
         why = str(error) if isinstance(error, _TooLargeError) else "is not in Avro"
         raise msgspec.DecodeError(f"the schema {id_} of the record {why}") from None
@@ -97,7 +100,8 @@ class _Strict:
         parts = ("type", "items", "values")
         found = {part: self.of(one, left) if part in parts else one for part, one in node.items()}
         fields = [self.of(one, left) for one in node.get("fields", [])]
-        found |= {"fields": fields, "symbols": dict(enumerate(node.get("symbols", [])))}
+        symbols: list[str] = node.get("symbols", [])
+        found |= {"fields": fields, "symbols": dict(enumerate(symbols))}
         free, takes = _bytes_of(found)
         if free > _MOST_FREE or (node["type"] == "array" and not _bytes_of(found["items"])[1]):
             raise _TooLargeError("has too many values that take no bytes")

@@ -42,8 +42,8 @@ class _Id(msgspec.Struct):
 class _NoRedirects(HTTPRedirectHandler):
     """What a registry answers with another address is an error: it could name any server that this one can reach."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        del req, fp, code, msg, headers, newurl
 
 
 def _content(answer: Any) -> bytes:
