@@ -99,8 +99,11 @@ class Place:
     @contextmanager
     def open(self) -> Generator[Any]:
         """The file, open for reading by pyarrow. Raises FileNotFoundError or SnapshotUnavailableError."""
-        with self.failures("reading"), self.filesystem.open_input_file(self.path) as stream:
-            yield stream
+        with self.failures("reading"):
+            if self._filesystem is None and os.path.exists(self.path) and not os.path.isfile(self.path):  # noqa: PTH110, PTH113
+                raise OSError("it is no regular file")
+            with self.filesystem.open_input_file(self.path) as stream:
+                yield stream
 
     def write(self, data: bytes, *, replace: bool = True) -> None:
         """Make a whole file appear, safe from a power cut. Raises SnapshotUnavailableError.

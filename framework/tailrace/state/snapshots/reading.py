@@ -26,6 +26,8 @@ from tailrace.state.snapshots.manifest import HELD_BY, FileInfo, Manifest, Table
 from tailrace.state.snapshots.places import Place
 
 ROWS_IN_A_CHUNK = 50_000
+_MOST_ROWS, _MOST_BYTES = 1_000_000, 256 << 20
+"""Of a group of rows."""
 _HASHED_AT_ONCE = 4 << 20
 _HELD_IN_MEMORY = 64 << 20
 """Up to this size a file is fetched once, hashed and read from memory; a larger one is read twice."""
@@ -194,7 +196,7 @@ class Snapshot:
     def _batches(self, level: Level, task: TaskEntry, table: TableName) -> Iterator[Any]:
         for file in _files(task, table):
             with self._reading(level, file), _proven(level, file) as source:
-                reader = parquet.ParquetFile(source)
+                reader = _checked(level, file, source)
                 # One by one: all groups of a file would be fetched at once, and they are small on purpose.
                 for group in range(reader.num_row_groups):
                     yield from reader.iter_batches(
@@ -330,6 +332,25 @@ def _proven(level: Level, file: FileInfo) -> Generator[Any]:
         return
     with place.open() as stream:
         yield stream
+
+
+def _checked(level: Level, file: FileInfo, source: Any) -> Any:
+    """A file opened as Parquet, if it is as we write them: what a few bytes can stand for is bounded before it is read."""
+    try:
+        reader = parquet.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(source, pa.BufferReader):
+            raise  # of the disk
+        raise _altered(level, file, f"cannot be read: {error}") from None
+    about, names = reader.metadata, tables.schema_of(file.table).names
+    if reader.schema_arrow.names != names or about.num_rows != file.rows:
+        raise _altered(level, file, "has other columns, or another number of rows, than the manifest says")
+    for group in map(about.row_group, range(about.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        repeated = any(one.has_dictionary_page and one.path_in_schema not in tables.NAMES for one in columns)
+        if repeated or group.num_rows > _MOST_ROWS or group.total_byte_size > _MOST_BYTES:
+            raise _altered(level, file, "has a part that is larger than any that is written")
+    return reader
 
 
 def _altered(level: Level, file: FileInfo, what: str) -> AlteredSnapshotError:

@@ -32,6 +32,8 @@ STATE: TableName = "state"
 TIMERS: TableName = "timers"
 MESSAGES: TableName = "messages"
 DELETED: TableName = "deleted"
+NAMES = ("actor", "kind", "field", "domain")
+"""Columns of few words, many times: they have dictionaries in the files, no other has."""
 
 Chunk: TypeAlias = tuple[list[bytes], list[bytes]]
 """Some rows and their values, ascending."""

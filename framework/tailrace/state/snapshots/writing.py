@@ -26,7 +26,6 @@ from tailrace.state.snapshots.places import Place
 ROWS_IN_A_GROUP = 100_000
 BYTES_IN_A_GROUP = 64 << 20
 _PULLED = 256  # rows between two looks at how many bytes there are
-_NAMES = ("actor", "kind", "field", "domain")  # few words, many times
 _SEARCHED = (
     "actor",
     "key",
@@ -182,7 +181,7 @@ class _Files:
             schema.with_metadata(about),
             compression="zstd",
             compression_level=1,
-            use_dictionary=[name for name in schema.names if name in _NAMES],
+            use_dictionary=[name for name in schema.names if name in tables.NAMES],
             write_statistics=[name for name in schema.names if name in _SEARCHED],
             write_page_checksum=True,
             write_page_index=True,
