@@ -58,11 +58,11 @@ def rights_of_service(app: str, topic_in: str, topic_out: str) -> Iterator[Right
     """What docs/kafka.md lists, and no more."""
     of = AclOperation
     own = (of.READ, of.WRITE, of.DESCRIBE_CONFIGS, of.CREATE)
-    watermarks = [f"{name}.{kind}" for name in (topic_in, topic_out) for kind in ("watermarks", "publishers")]
+    kinds = ("watermarks", "publishers")
     for names, operations in (
-        ([topic_in], (of.READ, of.DESCRIBE_CONFIGS)),
+        ([topic_in, *(f"{topic_in}.{kind}" for kind in kinds)], (of.READ, of.DESCRIBE_CONFIGS)),
         ([topic_out], (of.WRITE, of.DESCRIBE_CONFIGS)),
-        (watermarks, own),
+        ([f"{topic_out}.{kind}" for kind in kinds], own),
     ):
         yield from (Right(TOPIC, name, one) for name in names for one in operations)
     yield from (Right(TOPIC, f"{app}.", one, is_prefix=True) for one in own)
@@ -180,6 +180,20 @@ def test_a_service_with_the_rights_of_the_documentation_works_exactly_once(servi
         time.sleep(0.1)
     service.await_all(process)
     stopped(process)
+
+
+def test_following_watermarks_needs_no_right_to_publish_them(service: Service) -> None:
+    """The writer of the topic has started before."""
+    with closing(service.log.writer("up")) as writer:
+        writer.commit({}, "", {"came": 5})
+    service.become(service.user())
+    place = TopicPartition("came", 0)
+    with closing(KafkaLog(service.url)) as log:
+        with closing(log.reader({place: 0})) as reader:
+            assert [one.watermark_ms for one in reader.published(*place)] == [5]
+        writer = log.writer("visits-other")
+        with pytest.raises(LogDeniedError, match="watermarks"):
+            writer.commit({}, "", {"came": 9})
 
 
 def test_reading_needs_no_right_on_a_group(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
