@@ -22,8 +22,8 @@ Steps
 10. What handlers see as the watermark is the time up to which everything was handled: in the order of event time, that of what is
     handled, less 1 if it is an event.
 11. If all inputs are idle, nothing that was read waits any longer.
-12. Late events are handled, dropped, or written to another topic, as the input says: counted and written when they are taken, also if they
-    wait. Reference data is handled when it is taken, and is never late.
+12. Late events are handled, dropped, or written to another topic, as the input says. Reference data is handled when it is taken, and is
+    never late.
 
 Units
 13. A handler that fails leaves nothing but a dead letter. Its event still moves the watermark; its timer is used up.
@@ -285,26 +285,21 @@ class Oracle:
         place_ms = max(record.at, own_ms + 1)  # rule 9
         if self.actor.ordered and one.counts and place_ms > self.ready:
             self.waiting.append((place_ms, self.rank[record.input], self.offsets[record.input], record))
-            self._note(record, is_late=place_ms != record.at)
         else:
             is_late = one.counts and record.at <= self.ready
             self.late_after_idle[record.input] += is_late and record.at > own_ms
-            self._note(record, is_late=is_late)
             self._handle(record, is_late=is_late)
         if one.counts:
             self.marks[record.input] = max(own_ms, record.at - one.disorder_ms - 1)  # rule 1
         self._advance()
 
-    def _note(self, record: Record, *, is_late: bool) -> None:
-        """Rule 12."""
+    def _handle(self, record: Record, *, is_late: bool) -> None:
+        late = self.inputs[record.input].late
         self.late += is_late
         assert record.key is not None
-        if is_late and self.inputs[record.input].late == "route":
+        if is_late and late == "route":
             self.routed.append((record.key, record.number, record.at))
-
-    def _handle(self, record: Record, *, is_late: bool) -> None:
-        assert record.key is not None
-        if not is_late or self.inputs[record.input].late == "handle":
+        if not is_late or late == "handle":
             base_ms = max(record.at, self.reached)  # rule 19
             self._unit(base_ms, Context(self, record.key, record.at, is_late=is_late), record)
 

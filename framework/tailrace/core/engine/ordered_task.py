@@ -147,24 +147,37 @@ class OrderedTask(TaskState):
                 sweep.highest_elsewhere[operator] = max(sweep.highest_elsewhere[operator], time_ms)
             else:
                 sweep.waiting[operator].push(plan.index, head, place_ms)
-        late = marks.late_for(plan, time_ms, routes[0][0].operator if one.inbox and routes else -1)
-        late = late.intersection(takers.difference(waits)).union(waits if place_ms != time_ms else ())
         at_once = [route for route in routes if route[0].operator not in waits]
-        if at_once or late:  # a late event is counted now, also if it waits
-            self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY
-            self._unit_of(one, head, routes if late else at_once, late, waits)
+        is_late = place_ms != time_ms
+        counts = not is_late or _first_turn(one, takers) not in waits
+        if not at_once or not (counts or self._is_handled(plan, record)):
+            return
+        late = marks.late_for(plan, time_ms, routes[0][0].operator if one.inbox else -1)
+        late = late.intersection(takers.difference(waits)).union(waits if is_late and counts else ())
+        self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY
+        self._unit_of(one, head, routes if late and counts else at_once, late, waits if counts else None)
 
     def _in_its_turn(self, one: BoundInput, head: Head, operator: int, place_ms: int) -> None:
-        """Handle an event for an ordered operator."""
-        late = NOBODY if place_ms == head[1] else frozenset(one.plan.touches)
-        if late and one.plan.late != "handle" and not self.is_redriven(one.plan.index, head[4]):
-            return
-        self._units.operator = operator
+        """Handle an event for an ordered operator. A late one is counted and routed in the turn of the first operator."""
+        late, waits = NOBODY, None
         to: Sequence[BoundRoute] = one.takers(head[3]) if one.inbox else one.waits[operator]
+        if place_ms != head[1]:
+            late = frozenset(one.plan.touches)
+            if operator == _first_turn(
+                one, {route.operator for route, _ in (to if one.inbox else one.routes)}
+            ):
+                waits = ()
+            elif not self._is_handled(one.plan, head[4]):
+                return
+        self._units.operator = operator
         try:
-            self._unit_of(one, head, to, late)
+            self._unit_of(one, head, to, late, waits)
         finally:
             self._units.operator = tape.ALL
+
+    def _is_handled(self, plan: InputPlan, record: InputRecord | None) -> bool:
+        """Whether a late event goes to its handlers."""
+        return plan.late == "handle" or self.is_redriven(plan.index, record)
 
     def _unit_of(
         self,
@@ -176,7 +189,7 @@ class OrderedTask(TaskState):
     ) -> None:
         """Handle an event by some of its handlers, as one unit. It is late for the operators ``late``.
 
-        ``waits``: the operators that handle it in their turn; None if this is such a turn, and it has been counted.
+        ``waits``: the operators that handle it in another unit. None: it is late as ``late`` says, and counted in another unit.
         """
         offset, time_ms, key, event, record = head
         context, unit, units, number = self._context, self._unit, self._units, one.plan.index
@@ -457,3 +470,10 @@ class OrderedTask(TaskState):
             unit.pass_on(plan.late_topic, event, time_ms)
             unit.route = route
         return in_time
+
+
+def _first_turn(one: BoundInput, takers: Collection[int]) -> int | None:
+    """The operator in whose turn a late event is counted and routed, so that ordered operators depend on no order of arrival; None: it
+    is counted when it is taken, as an operator that does not wait takes it too.
+    """
+    return min(takers, default=None) if all(operator in one.waits for operator in takers) else None
