@@ -83,7 +83,7 @@ def test_a_bounded_run_ends_if_its_workers_die_whenever_they_start(tmp_path: Pat
     arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--create-topics", "--workers", 2)
     with Running("run", "tests.cli.dies:app", *arguments, "--until-end") as service:
         assert service.ended() == 1
-    assert "died with exit code 7 at each of 3 starts. See its messages above." in service.text()
+    assert "died with exit code 7 at each of 5 starts. See its messages above." in service.text()
 
 
 BEFORE = """

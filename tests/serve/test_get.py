@@ -93,7 +93,7 @@ def test_a_map_or_list_is_cut_short_and_the_answer_says_so(log: Path) -> None:
         (["Number", "99999999999999999999"], "is no key of type int"),
         (["Lane", '["JFK"]'], "is no key of type tuple"),
         (["Number", "true"], "is no key of type int"),
-        (["Depot", "\udcff"], "is no key of type str"),
+        (["Depot", "\udcff"], "is not UTF-8"),
         (["Depot", "north", "counts"], "no field or query 'counts'. Did you mean 'count'?"),
         (["Depot", "north", "heavier"], "the query 'heavier' needs the argument 'than'. Add than=…."),
         (["Depot", "north", "heavier", "than=much"], "Expected `float`"),

@@ -117,7 +117,8 @@ def _bytes_of(node: Any) -> tuple[int, bool]:
     if isinstance(node, (str, list)):
         return int(node == "null"), node != "null"
     if "tailrace" in node:
-        return node["tailrace"]  # type: ignore[no-any-return]
+        known: tuple[int, bool] = node["tailrace"]
+        return known
     if isinstance(node["type"], dict) or node["type"] == "null":
         return _bytes_of(node["type"])
     if node["type"] in ("record", "error"):

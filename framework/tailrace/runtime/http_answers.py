@@ -112,7 +112,7 @@ class HttpAnswers(Companion):
         turn_age_s, stuck, stuck_s = _worst(self._source)
         said: dict[str, object] = {"seconds_since_turn": round(turn_age_s, 1)}
         if stuck is not None:
-            # Its key is for the log: who asks has no token.
+            # Its key is for the log: the probe that asks has no token.
             said |= {"handler": stuck[0].get("handler"), "running_s": round(stuck_s, 1)}
         return 503 if stuck_s >= STUCK_S else 200, JSON, msgspec.json.encode(said)
 

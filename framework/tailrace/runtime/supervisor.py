@@ -58,7 +58,7 @@ _log = logging.getLogger("tailrace.supervisor")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
 _STEADY_S = 10.0
 """A child that runs for this long has its pause reset."""
-_UNANSWERED = 3
+_UNANSWERED = 5
 """A bounded run fails if a child dies so often before it has answered."""
 _SILENT_S = 15.0
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02

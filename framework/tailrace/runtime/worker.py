@@ -131,8 +131,7 @@ class Worker:
         self.started = False
         """All tasks were started here, and have committed what they owe to those who follow them."""
         self.quiet = False
-        """The last turn found nothing to do, nothing to read and nothing to commit, in tasks that are still here, all of them. Known of
-        bounded runs only."""
+        """The last turn of a bounded run had nothing to do, read or commit, in tasks that are all still here."""
         self.stopping = False
         self._hooks = hooks = hooks or WorkerHooks()
         self._clock = clock
@@ -225,10 +224,8 @@ class Worker:
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in, to be restored in the next turns."""
         self.quiet = False
-        known = {slot.number for slot in self.slots}
-        self.slots += [
-            Slot(number, self._hooks.committed) for number in sorted(numbers) if number not in known
-        ]
+        more = sorted({*numbers}.difference(slot.number for slot in self.slots))
+        self.slots += [Slot(number, self._hooks.committed) for number in more]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
@@ -295,8 +292,8 @@ class Worker:
         worked = worked or restored
         if self._bounded:
             worked = worked or self._commit_all()
-            at_end = [slot.is_at_end(self._reader) for slot in self.slots]
-            self.quiet = not worked and bool(at_end) and all(at_end)
+            ends = (slot.is_at_end(self._reader) for slot in self.slots)
+            self.quiet = not worked and bool(self.slots) and all(ends)
         if worked:
             self._turns += 1
             self._vain = 0

@@ -1,4 +1,4 @@
-"""How deep JSON is nested: told by its bytes alone, before they are decoded.
+"""How deep JSON is nested: by its bytes alone, before they are decoded.
 
 msgspec decodes and encodes as deep as the stack allows. So an event near that limit could be decoded and not be stored, or be decoded in the
 first run and not in a replay. A limit that is far below, and exact, makes it undecodable everywhere.
