@@ -58,8 +58,11 @@ QUICK = (
 )  # fmt: skip
 NOT_QUICK = (
     "tests/cli/test_rebuild.py",
+    "tests/cli/test_replay.py",
+    "tests/cli/test_run.py",
     "tests/cli/test_script.py",
     "tests/history/rebuilding",
+    "tests/history/test_reshaping.py",
     "tests/history/test_starting_process.py",
     "tests/log/embedded/test_processes.py",
     "tests/proof/test_mutations.py",
