@@ -54,6 +54,7 @@ def quick(tmp_path_factory):
     return msgspec.json.decode(run(temporary, "--here"), type=list[Row]), temporary
 
 
+@pytest.mark.nightly
 def test_every_case_runs_and_gives_whole_rows(quick):
     rows, _ = quick
     assert all(
@@ -72,6 +73,7 @@ def test_a_quick_run_judges_nothing(quick):
     assert all(row.met is None for row in rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_rebuilds_and_snapshots_are_measured_beside_what_they_have_to_beat(tmp_path):
     rows = msgspec.json.decode(run(tmp_path, "--spark", "--here"), type=list[Row])

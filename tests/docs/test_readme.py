@@ -80,6 +80,7 @@ def test_the_alerts_are_those_of_a_loop_over_the_sorted_payments(
     assert found == expected(payments[one] for one in arrivals)
 
 
+@pytest.mark.nightly
 def test_the_picture_of_a_terminal_shows_what_the_commands_print(
     terminal: ModuleType, tmp_path: Path
 ) -> None:

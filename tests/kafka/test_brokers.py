@@ -87,6 +87,7 @@ def test_a_writer_closes_soon_whatever_has_become_of_it_and_its_brokers(
     assert visible(log, A) == [b"committed", b"committed"]
 
 
+@pytest.mark.nightly
 def test_quotas_make_a_log_slow_and_nothing_is_taken_for_lost(
     cluster: Cluster, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

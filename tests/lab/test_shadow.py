@@ -204,6 +204,7 @@ def test_a_folder_of_another_command_or_code_is_refused(
         one_round(tmp_path, SELLING, to)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_shadow_is_a_process_that_ends_cleanly_and_has_its_folder_alone(tmp_path: Path) -> None:
     grow(tmp_path, 0)
