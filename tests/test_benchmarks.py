@@ -63,11 +63,13 @@ def test_every_case_runs_and_gives_whole_rows(quick):
     assert len({row.case for row in rows}) == len(rows)
 
 
+@pytest.mark.nightly
 def test_every_target_is_in_the_table(quick):
     rows, _ = quick
     assert {short(row.case) for row in rows if row.target} >= targets(table.SERVED)
 
 
+@pytest.mark.nightly
 def test_a_quick_run_judges_nothing(quick):
     rows, _ = quick
     assert all(row.met is None for row in rows)
@@ -84,6 +86,7 @@ def test_rebuilds_and_snapshots_are_measured_beside_what_they_have_to_beat(tmp_p
     assert [line for line in command_lines() if str(tmp_path) in line] == []
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_of_what_was_started(quick):
     _, temporary = quick
     assert list(temporary.iterdir()) == []
