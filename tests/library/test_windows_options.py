@@ -181,6 +181,28 @@ def test_an_event_is_late_for_a_window_at_the_instant_at_which_it_is_freed(kind:
             assert h.dropped == (watermark == freed)
 
 
+@pytest.mark.parametrize("lateness", [0, HOUR_MS])
+def test_events_of_1970_and_of_this_century_have_their_windows(lateness: int) -> None:
+    """The timers and results of a window are those of its events: none is refused as a duration or as seconds."""
+    decades = 22_000 * 24 * HOUR_MS
+    for first in (19, 2_000_000_000):
+        options: dict[str, Any] = {"lateness": lateness} if lateness else {}
+        app, readings, given = rooms(out_of_order=decades)
+        app.window("w", readings, windows.tumbling(10), agg.count(), into=given, **options)
+        with Harness(app) as h:
+            h.send(
+                readings,
+                Reading("a", first, 1.0),
+                Reading("a", 1_703_600_000_000, 1.0),
+                Reading("a", first, 1.0),
+            )
+            h.end_of_input()
+            assert [(one.start, one.value) for one in h.emitted(given)] == [
+                (first // 10 * 10, 2),
+                (1_703_600_000_000, 1),
+            ]
+
+
 # --- many panes ---
 
 

@@ -251,7 +251,8 @@ class Context(ContextTimers, Generic[K]):
     def _timestamp(self, to: Edge[Any, Any], at: int | datetime) -> int:
         """Check the event time that a handler gives to an event, and return it in milliseconds."""
         at_ms = to_ms(at)
-        if type(at) is int:
+        table = self._unit.table
+        if type(at) is int and (table is None or not table.is_operator):
             refuse_seconds(at_ms, self.event_time, f"{self._place()} emits to {to.name!r}")
         if not isinstance(to, Topic):
             route = self._unit.route

@@ -120,7 +120,7 @@ class ContextTimers:
         ):
             time_ms = time
         else:
-            time_ms = self._due_ms(time, domain)
+            time_ms = self._due_ms(time, domain, name)
         depth, decided_ms = 0, None
         if domain == rows.EVENT_TIME and time_ms <= self.watermark and time_ms <= self.fired_to:
             decided_ms = self.fired_to
@@ -157,8 +157,8 @@ class ContextTimers:
             which = domain, rows.unnamed_timer(self._due_ms(timer, domain))
         table.move_timer(table.parts(self._unit.instance), which, None)
 
-    def _due_ms(self, time: int | datetime, domain: int) -> int:
-        """The instant at which a timer is due."""
+    def _due_ms(self, time: int | datetime, domain: int, name: str | None = None) -> int:
+        """The instant at which a timer is due. The library's times follow from those of events, which may be of 1970 too."""
         try:
             time_ms = to_ms(time)
         except UsageError as error:
@@ -170,7 +170,7 @@ class ContextTimers:
             raise type(error)(
                 f"{self._place()} uses a timer with a wrong time: {error.what}", hint=hint
             ) from None
-        if type(time) is int:
+        if type(time) is int and not self._unit.table.is_of_library(b"n" + (name or "").encode()):
             here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
             refuse_seconds(time_ms, here_ms, f"{self._place()} uses a timer")
         return time_ms

@@ -52,6 +52,11 @@ class ActorTimers:
         domains = (rows.EVENT_TIME, rows.PROCESSING_TIME)
         self._index_prefixes = tuple(rows.index_prefix(domain, plan.name.encode()) for domain in domains)
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether the actor is an operator of the library."""
+        return bool(declaration_of(self.plan.cls).operator)
+
     def moves_the_end(self, name: bytes) -> bool:
         """Whether event time rises to a timer of this name at the end of input: not to an expiry or heartbeat."""
         return name[:1] != rows.EXPIRY and self.timer_name(name)[0] not in self.plan.unless_ended
@@ -59,9 +64,7 @@ class ActorTimers:
     def is_of_library(self, name: bytes) -> bool:
         """Whether an operator or a field of the library has set an event-time timer of this name, not the user."""
         route = self.plan.event_timers.get(self.timer_name(name)[0])
-        return bool(declaration_of(self.plan.cls).operator) or (
-            route is not None and route.failed is not None
-        )
+        return self.is_operator or (route is not None and route.failed is not None)
 
     def due_ms(self, domain: int, key_bytes: bytes, name: bytes) -> int:
         """The time of a timer; NO_WATERMARK if it is not pending. Keeps no instance that is not live."""
