@@ -17,6 +17,7 @@ from tailrace.core.durations import duration
 from tailrace.http.listening import LEAST_TOKEN
 from tailrace.processes.app_loading import find_app
 from tests.docs.page import ROOT
+from tests.test_repository import tracked
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
 LET_THROUGH = [
@@ -93,8 +94,31 @@ def test_each_service_of_the_compose_file_is_a_command_that_is_understood(name: 
     assert environment.get("TAILRACE_HTTP_TOKEN_FILE", f"/run/secrets/{TOKEN}") == f"/run/secrets/{TOKEN}"
 
 
-def test_the_token_and_the_files_that_are_mounted_are_there() -> None:
-    assert len((ROOT / COMPOSE["secrets"][TOKEN]["file"]).read_text()) >= LEAST_TOKEN
+def test_no_token_is_in_the_repository_and_what_is_typed_first_makes_one() -> None:
+    """Compose refuses all but a file as the secret of a container with a read-only root."""
+    (file,) = COMPOSE["secrets"][TOKEN].values()
+    assert COMPOSE["secrets"][TOKEN].keys() == {"file"}
+    name = file.removeprefix("./")
+    assert f"/{name}" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    assert ROOT / name not in tracked()
+    for page in ("docker-compose.yml", "docs/running.md"):
+        text = (ROOT / page).read_text("utf-8")
+        made = re.search(rf"openssl rand -hex (\d+) > {name}", text)
+        assert made, page
+        assert 2 * int(made[1]) >= LEAST_TOKEN
+        assert made.start() < text.index("docker compose "), page
+
+
+def test_nobody_can_log_in_to_grafana() -> None:
+    """It has no default role but that of a viewer, and no user with the password that everybody knows."""
+    settings = COMPOSE["services"]["grafana"]["environment"]
+    assert settings["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert "GF_AUTH_ANONYMOUS_ORG_ROLE" not in settings
+
+
+def test_the_folders_that_are_mounted_are_there() -> None:
     for service in COMPOSE["services"].values():
         for volume in service.get("volumes", ()):
             assert not volume.startswith(".") or (ROOT / volume.partition(":")[0]).is_dir(), volume
