@@ -1,5 +1,5 @@
 # Tailrace and the services of this repository, with what they need on Kafka, for snapshots and rebuilds, and over HTTP.
-# The digest should be that of the image for all platforms: it was not compared with the registry.
+# The digest is that of the image for all platforms, by what other public Dockerfiles say: it was not compared with the registry.
 ARG BASE=docker.io/library/python:3.12.12-slim-bookworm@sha256:593bd06efe90efa80dc4eee3948be7c0fde4134606dd40d8dd8dbcade98e669c
 
 FROM ${BASE} AS build
