@@ -164,10 +164,16 @@ def blown(tmp_path: Path, quiet_logs: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_event_larger_than_the_limit_ends_the_service_and_is_taken_with_another_limit(
-    blown: House, says: Says
+    blown: House,
 ) -> None:
     blown.feed(blobs(Blob("a", 1, 10), Blob("k", 2, 2_000_000), Blob("a", 3, 10)))
-    says(blown.refused())
+    ended = blown.run()
+    assert ended.code == 1
+    message = msgspec.json.decode(ended.err.splitlines()[-1])["message"]
+    assert (
+        "RecordTooLargeError: a record of 2000038 bytes is over the limit of 1048576 (topic 'large'"
+        in message
+    )
     log = EmbeddedLog(blown.log, create=False)
     assert log.end_offset("large", 0) == 0, "nothing of its commit is there"
     assert blown.run("--max-record-bytes", 3_000_000).code == 0

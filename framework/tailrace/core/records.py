@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from tailrace.core.errors import BadReason
+from tailrace.core.errors import BadReason, RecordTooLargeError
 
 CHANNEL: Final = "#"
 """Separates a topic from a channel in it, which has its own watermark. Topic names do not contain it."""
@@ -88,6 +88,22 @@ record_of: Callable[[tuple[int, int, bytes | None, bytes | None, Headers]], Inpu
     cast(Any, tuple).__new__, InputRecord
 )
 """An ``InputRecord`` of its fields, likewise."""
+
+
+def too_large(
+    topic: str, key: bytes | None, value: bytes | None, most: int, partition: int | None = None
+) -> RecordTooLargeError:
+    """The error for a record that is over the limit of ``most`` bytes."""
+    is_own = most == RECORD_BYTES
+    return RecordTooLargeError(
+        f"a record of {len(key or b'') + len(value or b'')} bytes is over the limit of {most}",
+        topic=topic,
+        partition=partition,
+        key=None if key is None else key[:100],
+        hint="Write less at once."
+        if is_own
+        else "Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
+    )
 
 
 class Refused(NamedTuple):

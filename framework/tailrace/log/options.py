@@ -27,7 +27,7 @@ class LogOptions:
     """
 
     max_record_bytes: int = 1 << 20
-    """Size limit of an event, key and value together. Records of state and tape have no limit, or that of their topic."""
+    """Size limit of an event, key and value together. An event over it fails the handler that emits it."""
     patience_s: float = 60.0
     """How long to wait for the holder of the append lock, or for brokers that do not answer."""
 

@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
-from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
+from tailrace.core.errors import UnknownTopicError, UsageError
 from tailrace.core.names import is_kept, is_passed_on
-from tailrace.core.records import RawOutput
+from tailrace.core.records import RawOutput, too_large
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
 
@@ -104,8 +104,8 @@ class Router:
         """Refuse the first record that is too large, if any: the longest key and value may be of different records."""
         for topic, key, value, _, headers in outputs:
             is_redriven = any(name == REDRIVEN_HEADER for name, _ in headers)
-            if (size := len(value or b"")) + len(key or b"") > self.max_record_bytes and not is_redriven:
-                self._refuse(topic, self._numbers_of([key], count)[0], key, size)
+            if len(value or b"") + len(key or b"") > self.max_record_bytes and not is_redriven:
+                raise too_large(topic, key, value, self.max_record_bytes, self._numbers_of([key], count)[0])
 
     def _count(self, topic: str, partition: int | None) -> int:
         count = self._counts.get(topic)
@@ -114,15 +114,6 @@ class Router:
         if partition is not None and not 0 <= partition < count:
             raise UnknownTopicError(f"the topic has {count} partitions", topic=topic, partition=partition)
         return count
-
-    def _refuse(self, topic: str, partition: int, key: bytes | None, size: int) -> NoReturn:
-        raise RecordTooLargeError(
-            f"a record of {size} bytes is over the limit of {self.max_record_bytes}",
-            topic=topic,
-            partition=partition,
-            key=key,
-            hint="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
-        )
 
 
 def _refuse_type(topic: str, name: str, column: Sequence[object]) -> NoReturn:

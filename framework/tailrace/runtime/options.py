@@ -99,6 +99,7 @@ class ServiceOptions:
                     cache_bytes=shares_of(self.memory_mib).live_bytes // max(1, tasks),
                     timezones=timezones_version(),
                     scratch=TemporaryFile,
+                    max_record_bytes=self.log_options.max_record_bytes,
                 ),
             ),
         )

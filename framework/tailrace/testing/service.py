@@ -89,7 +89,7 @@ class Service:
             commit_records=_NEVER,
             deletions_kept_ms=_NEVER,
             after_end=options.after_end,
-            task=options.task,
+            task=replace(options.task, max_record_bytes=log.max_record_bytes),
         )
         self._on_visible = on_visible
         self._commits = 0

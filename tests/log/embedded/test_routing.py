@@ -27,7 +27,7 @@ def test_a_record_over_the_limit_is_refused_with_topic_key_and_mend_and_its_whol
             RecordTooLargeError, match=r"limit of 1000.*topic 't'.*--max-record-bytes"
         ) as raised:
             writer.append([small, large])
-        assert raised.value.key == large.key
+        assert raised.value.key == (large.key or b"")[:100]
         with pytest.raises(RecordTooLargeError):
             log.append_all([small, large])
     writer.commit()

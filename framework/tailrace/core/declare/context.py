@@ -26,7 +26,7 @@ from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import EmittedTypeError, UnfitValueError, UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
-from tailrace.core.records import OWN_KEY, Headers
+from tailrace.core.records import OWN_KEY, Headers, too_large
 from tailrace.core.values.event_values import change_of
 from tailrace.core.values.types import CODEC_ERRORS
 
@@ -163,6 +163,7 @@ class Context(ContextTimers, Generic[K]):
             UsageError: The event is not of the topic's type, ``at`` is outside of the topic's ``time_range``,
                 or the topic is not among the targets of the handler (declare it with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
+            RecordTooLargeError: Its record is over the limit (``tailrace run --max-record-bytes``).
         """
         # ``at`` is keyword-only by the overloads. A star in the signature would cost a lookup per call.
         if surplus is not None:
@@ -201,6 +202,8 @@ class Context(ContextTimers, Generic[K]):
                 value = encode(event)
             except CODEC_ERRORS as error:
                 raise edge.codec.unwritable(event, error) from error
+            if len(value) + len(key or b"") > unit.most_bytes:
+                raise too_large(edge.name, key, value, unit.most_bytes)
             self._outputs.append((edge.name, key, value, stamp_ms, headers))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # Inline, since it runs for every event. An event without a time of its own has that of its
@@ -221,7 +224,7 @@ class Context(ContextTimers, Generic[K]):
         if route is None or table not in self._allowed[route.operator]:
             raise self._not_found(table)
         stamp_ms = self.event_time if at is None else self._timestamp(table, at)
-        self._outputs.append((table.name, table.key_codec.encode(key), None, stamp_ms, ()))
+        self._unit.write(table.name, table.key_codec.encode(key), None, stamp_ms)
         if (mark_ms := self._marks.get(table.name)) is not None and stamp_ms <= mark_ms:
             self._behind(table, stamp_ms, mark_ms)
 
@@ -301,7 +304,7 @@ class Context(ContextTimers, Generic[K]):
         if route is None or plan.cls not in self._receivers[route.operator]:
             raise self._not_found(plan.cls)
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
-        unit.outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
+        unit.write(self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time)
 
     def clear(self) -> None:
         """Delete this instance: its fields, collections and timers.

@@ -12,6 +12,7 @@ These values are internal. A handler sees them only through ``Context``; the eng
     input                 at the start of a run     the number of the input; in a firing, that of the last run
     taken                 at the end of a run       index of the first head not taken
     outputs, chained      taken by the task         records emitted to topics, events to streams, in order
+    most_bytes            by the task               the size limit of an output, key and value together
     count_dropped         by the task               counts an event that the handler leaves out as late
 """
 
@@ -25,7 +26,8 @@ from typing import Any
 from tailrace.core.declare.plan import Route
 from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.records import RawOutput
+from tailrace.core.names import is_passed_on
+from tailrace.core.records import RECORD_BYTES, RawOutput, too_large
 
 MASK = (1 << 64) - 1
 SPREAD = 0x9E3779B97F4A7C15  # odd, so that causes that differ give seeds that differ
@@ -43,6 +45,7 @@ class CurrentUnit:
         "fired",
         "input",
         "instance",
+        "most_bytes",
         "origin",
         "outputs",
         "random",
@@ -70,6 +73,7 @@ class CurrentUnit:
         """Domain and time of the firing timer."""
         self.depth = 0
         self.decided_ms: int | None = None
+        self.most_bytes = 1 << 62
         self.count_dropped: Callable[[], None] = lambda: None
 
     def leave(self) -> None:
@@ -81,4 +85,12 @@ class CurrentUnit:
 
         It does not count as behind a published watermark: a late event is expected to be late there, too.
         """
-        self.outputs.append((to.name, to.encode_key(event), to.encode_emitted(event), time_ms, ()))
+        self.write(to.name, to.encode_key(event), to.encode_emitted(event), time_ms)
+
+    def write(self, topic: str, key: bytes | None, value: bytes | None, time_ms: int) -> None:
+        """Append a record to the outputs. Raises RecordTooLargeError: it is over the limit."""
+        # What came from an input is passed on: another limit let it in.
+        most = RECORD_BYTES if is_passed_on(topic) else self.most_bytes
+        if len(key or b"") + len(value or b"") > most:
+            raise too_large(topic, key, value, most)
+        self.outputs.append((topic, key, value, time_ms, ()))

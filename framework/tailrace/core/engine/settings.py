@@ -11,7 +11,7 @@ from tailrace.core.handling.promises import Promises
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """How a task works. Only the timer cap can change a result."""
+    """How a task works. Only the timer cap and the size limit can change a result."""
 
     cache_bytes: int = 256 << 20
     """Approximate memory limit for clean live instances; with ordered operators, a quarter of it for events that wait."""
@@ -29,6 +29,8 @@ class TaskSettings:
     """Decode every touched instance after each handler, so a live object equals its decoded encoding."""
     scratch: Scratch | None = None
     """Makes the files for events that wait and do not fit into memory; None: they stay in memory."""
+    max_record_bytes: int = 1 << 62
+    """The size limit of an output, key and value together. What is over it fails its unit, so a replay needs none."""
     promises: Promises | None = None
     """The published watermarks of the topics that the task writes, if its driver publishes any."""
     checked: bool = False

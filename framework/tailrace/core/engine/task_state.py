@@ -144,6 +144,7 @@ class TaskState:
             self.plan, self.lineage, settings.timer_loop_cap, settings.promises, unit
         )
         self._cells.context = context
+        unit.most_bytes = settings.max_record_bytes
         context.metrics._bind(self._cells.undo)
         return context
 

@@ -94,7 +94,11 @@ class Run:
             commit_records=schedule.commit_records,
             deletions_kept_ms=NEVER,
             # What a checked run finds does not depend on the schedule, so one run is enough.
-            task=TaskSettings(firing_budget=schedule.firing_budget, checked=schedule.is_reference),
+            task=TaskSettings(
+                firing_budget=schedule.firing_budget,
+                checked=schedule.is_reference,
+                max_record_bytes=self._log.max_record_bytes,
+            ),
         )
         self._news = False
         self._appended = dict.fromkeys(feed.places, 0)

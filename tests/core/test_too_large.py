@@ -1,0 +1,140 @@
+"""What a handler writes and is too large for the log fails its event: a dead letter, or the task stops."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import HandlerError
+from tailrace.core.records import RECORD_BYTES
+from tailrace.testing import Harness
+
+NOW_MS = 1_790_000_000_000
+MOST = 1 << 20
+"""The limit of the harness's log."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+    do: str = ""
+    size: int = 0
+
+
+class Big(msgspec.Struct, frozen=True):
+    key: str
+    text: str = ""
+
+
+class Note(msgspec.Struct, frozen=True):
+    text: str
+
+
+def asking(on_error: Any) -> tuple[tr.App, Any, Any]:
+    """An app with an actor that writes as much as it is asked to, its topic, and the actor."""
+    app = tr.App("asking", partitions=1, on_error=on_error)
+    late = app.topic("late", Ask, key="key", event_time="at")
+    asks: Any = app.topic("asks", Ask, key="key", event_time="at", late=late)
+    bigs: Any = app.topic("bigs", Big, key="key", event_time=tr.RECORD_TIME)
+    names: Any = app.table("names", Big, key="key", key_type=str)
+    stream: Any = app.stream("stream", Ask)
+
+    @app.actor
+    class Writer(tr.Actor):
+        count: int = 0
+
+        @tr.process(asks)
+        def take(self, ask: Ask, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            match ask.do:
+                case "emit":
+                    ctx.emit(bigs, Big(ask.key, "x" * ask.size))
+                case "key":
+                    ctx.emit(bigs, Big("k" * (ask.size // 2)))
+                case "delete":
+                    ctx.delete(names, "k" * ask.size)
+                case "message":
+                    ctx.send(Writer, ask.key, Note("x" * ask.size))
+                case "stream":
+                    ctx.emit(stream, ask)
+                case "timer":
+                    ctx.set_timer(ask.at + ask.size)
+                case _:
+                    pass
+
+        @tr.process(stream)
+        def further(self, ask: Ask, ctx: tr.Context[str]) -> None:
+            ctx.emit(bigs, Big(ask.key, "x" * ask.size))
+
+        @tr.on_message
+        def note(self, note: Note, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_timer
+        def due(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(bigs, Big("k", "x" * 2 * MOST))
+
+    return app, asks, Writer
+
+
+FITS = {
+    "emit": MOST - 100,
+    "key": MOST - 100,
+    "delete": MOST,
+    "message": RECORD_BYTES - 100,
+    "stream": MOST - 100,
+}
+
+
+@pytest.mark.parametrize("do", FITS)
+def test_what_is_over_the_limit_fails_its_event_and_what_fits_is_written(do: str) -> None:
+    app, asks, writer = asking("dead-letter")
+    with Harness(app) as h:
+        h.send(asks, Ask("k", NOW_MS, do, FITS[do]), Ask("k", NOW_MS, do, FITS[do] + 200), Ask("k", NOW_MS))
+        (letter,) = h.dead_letters()
+        assert (letter.reason, letter.headers["tailrace-offset"]) == ("handler-failed", b"1")
+        assert "is over the limit of" in letter.error
+        found = h.state(writer, "k")
+        assert found is not None
+        assert found.count == 2
+        h.end_of_input()
+        h.replay()
+
+
+def test_a_timer_that_writes_too_much_is_a_letter() -> None:
+    app, asks, _ = asking("dead-letter")
+    with Harness(app) as h:
+        h.send(asks, Ask("k", NOW_MS, "timer", 1_000), Ask("k", NOW_MS + 2_000))
+        (letter,) = h.dead_letters()
+        assert "limit" in letter.error
+        h.end_of_input()
+        h.replay()
+
+
+def test_under_stop_the_task_stops_at_the_event() -> None:
+    app, asks, _ = asking("stop")
+    with Harness(app) as h:
+        h.send(asks, Ask("k", NOW_MS))
+        with pytest.raises(HandlerError, match=r"over the limit of 1048576.*--max-record-bytes") as raised:
+            h.send(asks, Ask("k", NOW_MS, "emit", 2 * MOST))
+        assert raised.value.offset == 1
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
+def test_a_late_event_that_is_too_large_for_its_topic_fails(on_error: Literal["stop", "dead-letter"]) -> None:
+    app, asks, _ = asking(on_error)
+    late = b'{"key":"k","at":%d,"do":"%s"}' % (NOW_MS - 1, b"x" * MOST)
+    with Harness(app) as h:
+        h.send(asks, Ask("k", NOW_MS))
+        h.log._router.max_record_bytes = 2 * MOST  # a producer may have another limit
+        if on_error == "stop":
+            with pytest.raises(HandlerError, match="over the limit of 1048576"):
+                h.send_raw(asks, late, b"k")
+            return
+        h.send_raw(asks, late, b"k")
+        (letter,) = h.dead_letters()
+        assert letter.reason == "handler-failed"
+        h.end_of_input()
+        h.replay()
