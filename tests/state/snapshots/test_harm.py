@@ -80,7 +80,9 @@ def read(snapshot) -> None:
 
 
 def test_a_large_file_is_proven_before_its_first_row_too(snapshots, tmp_path: Path, monkeypatch) -> None:
+    table = list(snapshots.open("parent").batches("state", 0))
     monkeypatch.setattr(reading, "_HELD_IN_MEMORY", 10)
+    assert list(snapshots.open("parent").batches("state", 0)) == table
     snapshot = snapshots.open("child")
     before = list(snapshot.rows(0))
     path = tmp_path / "flights" / "parent" / "00000-state-a.parquet"
@@ -117,13 +119,16 @@ def test_an_error_says_which_snapshot_and_what_to_do(snapshots, tmp_path: Path) 
 
 
 def test_a_file_that_is_no_file_is_not_waited_for(snapshots, tmp_path: Path) -> None:
-    snapshot = snapshots.open("child")
+    snapshot, parent = snapshots.open("child"), snapshots.open("parent")
     for path in files(tmp_path):
         whole = path.read_bytes()
         path.unlink()
         os.mkfifo(path)
         with pytest.raises(SnapshotUnavailableError, match="no regular file"):
             snapshot.verify()
+        if path.parent.name == "parent":
+            with pytest.raises(SnapshotUnavailableError, match="no regular file"):
+                list(parent.batches(path.name.split("-")[1]))
         path.unlink()
         path.write_bytes(whole)
 
@@ -182,3 +187,5 @@ def test_what_a_forged_manifest_vouches_for_is_refused_before_it_takes_memory(
     assert said in problem.what
     with pytest.raises(AlteredSnapshotError, match=said):
         read(snapshots.open("parent"))
+    with pytest.raises(AlteredSnapshotError, match=said):
+        next(snapshots.open("parent").batches("state"))

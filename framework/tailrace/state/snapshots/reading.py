@@ -177,17 +177,12 @@ class Snapshot:
     def _scanned(
         self, level: Level, task: TaskEntry, table: TableName, columns: Sequence[str] | None, filter: Any
     ) -> Iterator[Any]:
+        wanted, schema = None if columns is None else list(columns), tables.schema_of(table)
         for file in _files(task, table):
-            place = level.place / file.name
-            with self._reading(level, file):
-                if _checksum(place) != file.sha256:
-                    raise _altered(level, file, _DIFFERS)
-                schema = tables.schema_of(table)
-                found = dataset.dataset(
-                    [place.path], schema=schema, format="parquet", filesystem=place.filesystem
-                )
-                wanted = None if columns is None else list(columns)
-                for batch in found.to_batches(columns=wanted, filter=filter, batch_size=ROWS_IN_A_CHUNK):
+            with self._reading(level, file), _proven(level, file) as source:
+                _checked(level, file, source)
+                found = dataset.ParquetFileFormat().make_fragment(source)
+                for batch in found.to_batches(schema, wanted, filter, batch_size=ROWS_IN_A_CHUNK):
                     if batch.num_rows:
                         yield batch
 
