@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -16,6 +17,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
+from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
@@ -179,6 +181,26 @@ def test_an_event_larger_than_the_limit_ends_the_service_and_is_taken_with_anoth
     assert blown.run("--max-record-bytes", 3_000_000).code == 0
     assert log.end_offset("large", 0) == 3
     log.close()
+
+
+def test_state_that_no_record_can_hold_fails_its_event_though_only_commits_measure_it(
+    blown: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "app", blob_app("dead-letter"))
+    kept = [Blob("a", 1, 1_000, "keep"), Blob("k", 2, 40 << 20, "keep"), Blob("a", 3, 40 << 20, "keep")]
+    blown.feed(blobs(*kept, Blob("a", 4, 2_000, "keep"), Blob("k", 5, 10)))
+    ended = blown.run("--allow-dead-letters")
+    assert ended.code == 0, ended.err
+    assert "measures each event" in ended.err
+    with closing(EmbeddedLog(blown.log, create=False)) as log:
+        assert log.end_offset("large", 0) == 1
+        letters = list(dead_letters(log, "blobs"))
+    assert [(one.origin_offset, one.reason) for one in letters] == [
+        (1, "handler-failed"),
+        (2, "handler-failed"),
+    ]
+    assert all("ListState" in one.error for one in letters)
+    assert blown.run().code == 0
 
 
 def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,3 +138,70 @@ def test_a_late_event_that_is_too_large_for_its_topic_fails(on_error: Literal["s
         assert letter.reason == "handler-failed"
         h.end_of_input()
         h.replay()
+
+
+class Keep(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+    do: str
+    size: int
+
+
+def keeping() -> tuple[tr.App, Any, Any]:
+    """An app with an actor that keeps as much as it is asked to, its topic, and the actor."""
+    app = tr.App("keeping", partitions=1, on_error="dead-letter")
+    keeps: Any = app.topic("keeps", Keep, key="key", event_time="at")
+
+    @app.actor
+    class Keeper(tr.Actor):
+        count: int = 0
+        text: str = ""
+        texts: list[str] = []  # a field
+        items: tr.ListState[str]
+        by_name: tr.MapState[str, str]
+
+        @tr.process(keeps)
+        def take(self, keep: Keep, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            text = "x" * keep.size
+            match keep.do:
+                case "field":
+                    self.text = text
+                case "field in place":
+                    self.texts = [text]
+                case "item":
+                    self.items.append(text)
+                case "entry":
+                    self.by_name["a"] = text
+                case "name":
+                    self.by_name[text] = ""
+                case "payload":
+                    ctx.set_timer(keep.at + 1_000, "paid", payload=Note(text))
+                case "timer":
+                    ctx.set_timer(keep.at + 1_000, f"named:{text}")
+                case _:
+                    pass
+
+        @tr.on_timer("paid", payload=Note)
+        def paid(self, note: Note, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_timer("named")
+        def named(self, ctx: tr.Context[str]) -> None: ...
+
+    return app, keeps, Keeper
+
+
+@pytest.mark.parametrize("do", ["field", "field in place", "item", "entry", "name", "payload", "timer"])
+def test_state_that_no_record_of_the_changelog_can_hold_fails_its_event(do: str) -> None:
+    app, keeps, keeper = keeping()
+    with Harness(app) as h:
+        fits, beyond = RECORD_BYTES - 500, RECORD_BYTES + 1
+        h.send(keeps, Keep("k", NOW_MS, do, fits), Keep("k", NOW_MS, do, beyond), Keep("k", NOW_MS, "", 0))
+        (letter,) = h.dead_letters()
+        assert (letter.reason, letter.headers["tailrace-offset"]) == ("handler-failed", b"1")
+        assert f"the limit is {RECORD_BYTES}" in letter.error
+        found = h.state(keeper, "k")
+        assert found is not None
+        assert found.count == 2
+        h.end_of_input()
+        h.replay()

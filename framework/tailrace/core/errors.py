@@ -181,6 +181,10 @@ class RecordTooLargeError(TailraceError):
     """A record is larger than the log accepts. It was not appended."""
 
 
+class UnmeasuredStateError(TailraceError):
+    """A commit has a row of state that is too large. The task must be restored, and measure each event (``TaskSettings.reload``)."""
+
+
 class OffsetGoneError(TailraceError):
     """A reader's offset is not in the log: retention deleted it, or it is past the end of the log."""
 

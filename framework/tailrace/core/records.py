@@ -33,7 +33,7 @@ Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 UNREADABLE: Final = "tailrace-unreadable-headers"
 """In place of the headers of a record that a log cannot read."""
 RECORD_BYTES: Final = 31 << 20
-"""The largest value that a task decodes, and the largest dead letter. Kafka's topics of an app take a little more: see ``log.kafka.topic_config``."""
+"""The largest value that a task decodes, the largest dead letter, and the largest row of state with its name. Kafka's topics of an app take a little more: see ``log.kafka.topic_config``."""
 
 
 class OwnKey(tuple[tuple[str, bytes], ...]):
@@ -103,6 +103,17 @@ def too_large(
         hint="Write less at once."
         if is_own
         else "Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
+    )
+
+
+def row_too_large(size: int, actor: str, key: object, field: str | None = None) -> RecordTooLargeError:
+    """The error for a row of state that is larger than a record of the changelog may be: than ``RECORD_BYTES``."""
+    return RecordTooLargeError(
+        f"a row of its state would have {size} bytes, and the limit is {RECORD_BYTES}",
+        actor=actor,
+        key=key,
+        field=field,
+        hint="Keep less in one value: what grows belongs into a MapState or a ListState.",
     )
 
 

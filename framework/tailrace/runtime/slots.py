@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 from tailrace.core.engine.task import CommitBatch
-from tailrace.core.errors import LogUnavailableError
+from tailrace.core.errors import LogUnavailableError, UnmeasuredStateError
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.alerts import PartitionAlerts
 from tailrace.runtime.inputs import WatchedReader
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
+from tailrace.runtime.slices import PartitionSettings
 
 FEWEST = 256
 """Records asked for when nothing is known of how long they take."""
@@ -24,6 +26,7 @@ class Slot:
     __slots__ = (
         "alerts",
         "in_doubt",
+        "measures",
         "number",
         "on_commit",
         "partition",
@@ -46,8 +49,19 @@ class Slot:
         self.store: Store | None = None
         """The store of a partition that was opened and has not run yet."""
         self.alerts: PartitionAlerts | None = None
+        self.measures = False
+        """Whether each event's state is measured, as a commit had a row that was too large."""
         self.in_doubt: CommitBatch | None = None
         """The last commit of a partition that has failed before it knew whether that took effect."""
+
+    def settings(self, settings: PartitionSettings) -> PartitionSettings:
+        """The settings of its next partition."""
+        return replace(settings, task=replace(settings.task, reload=True)) if self.measures else settings
+
+    def drop(self, partition: Partition) -> None:
+        """Forget a partition that has ended, but for what the next one must know."""
+        self.partition, self.in_doubt = None, partition.in_doubt
+        self.measures = self.measures or isinstance(partition.error, UnmeasuredStateError)
 
     def measure(self, taken: int, took_ms: float, slice_ms: int, most: int) -> None:
         """How many records to ask for next. It grows step by step, since the next may take longer than the last."""

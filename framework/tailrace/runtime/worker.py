@@ -1,8 +1,7 @@
 """A worker: some partitions of an app, in one thread, from their start until they are given back.
 
 Theory. A worker runs its partitions in *turns*. In a turn each partition takes one slice; and one of those that are being restored
-takes a step, so that a long restore stops nobody. After a turn without work, the worker *rests* until the log has new records, or
-until something becomes due by itself.
+takes a step, so that a long restore stops nobody. After a turn without work, the worker *rests* until there are new records, or something is due.
 
 Partitions that share a transaction commit together, as soon as a commit of one of them is due (``commits``).
 
@@ -12,12 +11,12 @@ handler delays a commit, or a stop, by at most one slice. Memory holds at most a
 What happens to a failed partition depends on the cause. The others of its transaction continue from their last commit:
 
     the log or the disk does not answer   it is restored from the log after a pause, which grows with each failure
+    a row of state is too large           the same: then each event is measured, and the one that makes the row too large fails
     the app: a handler, a bad record      the worker ends, since the app stops on such failures
     another worker has taken it over      the worker ends: all of its partitions have a new owner, or will have
 
-Taking over a task fences its current owner, even the rightful one. So before a partition is started, or resolves a commit in
-doubt, the worker checks that it still owns the partition: where tasks move, it may have been suspended, and replaced, since its
-last operation.
+Taking over a task fences its current owner, even the rightful one. So before a partition is started, or resolves a commit in doubt, the
+worker checks that it still owns the partition: where tasks move, it may have been suspended, and replaced, since its last operation.
 
 ``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way.
 """
@@ -43,6 +42,7 @@ from tailrace.core.errors import (
     StateInUseError,
     StateUnavailableError,
     TailraceError,
+    UnmeasuredStateError,
 )
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader
@@ -337,7 +337,7 @@ class Worker:
                 raise
             self._defer(slot, error)
             return False
-        except (LogUnavailableError, StateUnavailableError) as error:
+        except (LogUnavailableError, StateUnavailableError, UnmeasuredStateError) as error:
             self._defer(slot, error)
             return False
         if slot.running is not None:
@@ -416,7 +416,7 @@ class Worker:
             elapsed=self._elapsed,
             lineage=os.urandom(16),
             reader=self._reader,
-            settings=self.settings.partition,
+            settings=slot.settings(self.settings.partition),
             on_committed=slot.on_committed,
             check_owned=self._hooks.check_owned,
         )
@@ -453,7 +453,7 @@ class Worker:
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
         if partition is not None and partition.lifecycle.ended:
-            slot.partition, slot.in_doubt = None, partition.in_doubt
+            slot.drop(partition)
             try:
                 partition.close()
             except TailraceError as again:

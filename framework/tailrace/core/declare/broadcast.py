@@ -90,7 +90,10 @@ def forwarding(topic: Topic[Any, Any], to: Topic[Any, Any], partitions: int) -> 
 
     def copy(event: Any, ctx: Context[Any]) -> None:
         topic.encode_key(event)  # a record without a key that can be used fails here, where it was read
-        ctx._unit.outputs += copies(to, Copy(-1, plain.encode_emitted(event)), partitions, ctx.event_time)
+        for name, key, value, time_ms, _ in copies(
+            to, Copy(-1, plain.encode_emitted(event)), partitions, ctx.event_time
+        ):
+            ctx._unit.write(name, key, value, time_ms)
 
     def forward(event: Any, ctx: Context[Any]) -> None:
         ctx._unit.pass_on(to, event, ctx.event_time)

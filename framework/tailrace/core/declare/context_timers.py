@@ -14,6 +14,7 @@ from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
 from tailrace.core.errors import DurableValueError, TimerLoopError, UsageError
+from tailrace.core.records import RECORD_BYTES, row_too_large
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS, refusal
 
@@ -140,6 +141,9 @@ class ContextTimers:
         if known is None or payload is not None:
             known = self._timer_id(domain, name or "")
             encoded = self._encoded(domain, name or "", payload)
+            size = len(encoded or b"") + len(known[1]) + len(unit.instance._tr_row)
+            if size > RECORD_BYTES:
+                raise row_too_large(size, table.plan.name, self.key)
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
             known if name is not None else (domain, rows.unnamed_timer(time_ms)),

@@ -15,10 +15,10 @@ from tailrace.core.engine.actor_timers import ActorTimers
 from tailrace.core.engine.instance_cache import InstanceCache, Rows
 from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts
 from tailrace.core.engine.value_rows import carrying, encoded_blank, raw_fields
-from tailrace.core.errors import CorruptStateError, StateLeakError, WrongPartitionError
+from tailrace.core.errors import CorruptStateError, StateLeakError, UnmeasuredStateError, WrongPartitionError
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
-from tailrace.core.records import Head
+from tailrace.core.records import RECORD_BYTES, Head, row_too_large
 from tailrace.core.rows import Timers
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
@@ -206,6 +206,8 @@ class Table(ActorTimers):
                 encoded = self.encode(settled)  # for example, an int in a list of floats is now a float
         except (*CODEC_ERRORS, AttributeError) as error:
             raise explain(error, plan.cls, instance) from error
+        if (size := len(encoded) + len(instance._tr_row)) > RECORD_BYTES:
+            raise row_too_large(size, plan.name, key)
         if plan.ttls:
             self._renew(instance, image, encoded)
         if self.images is not None:
@@ -382,6 +384,13 @@ class Table(ActorTimers):
                 self._weight += _WEIGHT + 3 * len(encoded)
             elif len(encoded) != len(image):
                 self._weight += 3 * (len(encoded) - len(image))
+            else:
+                continue
+            if len(encoded) + len(instance._tr_row) > RECORD_BYTES:
+                raise UnmeasuredStateError(
+                    "a row of state became too large, and by which event was not measured", actor=self.plan.name, key=key,
+                    hint="The task repeats what is not committed, and measures each event.",
+                )  # fmt: skip
 
     def is_bare(self, instance: Any, encoded: bytes) -> bool:
         """Whether a commit stores no row for an instance with this encoding; see ``instance_cache``."""

@@ -36,6 +36,7 @@ from sortedcontainers import SortedSet
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, UsageError
+from tailrace.core.records import RECORD_BYTES, row_too_large
 from tailrace.core.values.map_keys import MapKeyCodec
 from tailrace.core.values.types import CODEC_ERRORS, refusal
 
@@ -216,7 +217,7 @@ class Entries:
     def seal(self) -> None:
         """Encode the touched entries. DurableTypeError or UsageError for a value that cannot be stored."""
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
-        mutable, check = not plan.immutable, plan.check
+        mutable, check, most = not plan.immutable, plan.check, RECORD_BYTES - len(self._prefix)
         for name in self._touched:
             value, kept = live[name], self._as_sealed.pop(name, None)
             if value is MISSING:
@@ -244,6 +245,8 @@ class Entries:
                         field=plan.attr,
                         hint="Convert it before you store it, or declare the type that the entries have.",
                     ) from error
+                if (size := len(encoded) + len(name)) > most:
+                    raise row_too_large(size, self._parts.table.plan.name, self._parts.key, plan.attr)
                 if plan.ttl_ms is None:
                     data = rows.STAYS + encoded
                 else:
