@@ -120,6 +120,10 @@ class Colours(Enum):
     BLUE = "blue"
 
 
+changes(
+    "plain fields are declared in another order", Change(SEVEN, dict([*SEVEN.items()][::-1]), {"n": 3}, "", 3)
+)
+
 NAMED: Fields = {**KEPT, "m": (int, tr.field(default=0, name="n"))}
 changes("a field is added, with a default", Change(KEPT, ZERO, reads=0))
 changes(

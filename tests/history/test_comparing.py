@@ -115,6 +115,23 @@ def test_versions_are_compared_by_what_each_of_them_reads() -> None:
     assert differences_of(lives.plan, one, spelt) == []
 
 
+def test_plain_fields_in_another_order_are_no_difference_and_entries_are() -> None:
+    fields: Fields = {"kept": (int, 0), "n": (int, 0), "by": (dict[str, int], {})}
+    sides: list[Side] = []
+    for number, (order, by) in enumerate([(1, "xy"), (-1, "xy"), (1, "yx")]):
+        lives = Lives(plan_of(dict([*fields.items()][::order])))
+        lives.take(Set("a", 1, {"kept": 1, "n": 2, "by": dict.fromkeys(by, 3)}))
+        lives.commit()
+        sides.append(of_stores(str(number), [lives.store]))
+    one, turned, inserted = sides
+    assert [*one.rows(0)] != [*turned.rows(0)]
+    assert one.schema(0) == turned.schema(0)
+    plan = plan_of(fields)
+    assert differences_of(plan, one, turned) == []
+    (found,) = differences_of(plan, one, inserted)
+    assert "{'y': 3, 'x': 3}" in str(found), "handlers see the order of a dict"
+
+
 def some_state(random: Random) -> dict[bytes, bytes]:
     """Rows of a few keys of two actors, and rows that are not state."""
     found = {b"kcut": b"cut", b"i\0index": b""}

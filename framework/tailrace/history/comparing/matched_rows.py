@@ -1,9 +1,9 @@
 """The rows of two states of an app, matched key by key. Every comparison of states uses this.
 
 Both sides return their rows in ascending order, so one pass finds every key that differs, and holds the rows
-of at most one key. Rows are equal if their bytes are; only rows that differ are decoded. If different
-versions of the code have written the two sides, bytes do not decide: a row may lack a field that was added
-later. Then the values that each version reads are compared.
+of at most one key. Rows are equal if their bytes are; only rows that differ are decoded, as plain fields may be
+declared in another order. If different versions of the code have written the two sides, bytes do not decide: a row
+may lack a field that was added later. Then the values that each version reads are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tailrace.core.engine.value_rows import KeyRows
 
 Row: TypeAlias = tuple[bytes, bytes]
 Readers: TypeAlias = dict[str, tuple[ReadAs, ReadAs]]
-"""By actor, the readers for the rows of the two sides. Actors that are not in it are compared by bytes."""
+"""By actor, the readers for the rows of the two sides: one for both, if its schema is the same.
+
+Actors that are not in it are compared by bytes.
+"""
 
 
 class MatchedKey(NamedTuple):
@@ -45,15 +48,18 @@ class MatchedKey(NamedTuple):
     def differs(self, readers: Readers) -> bool:
         """Whether the two sides differ: in the values that readers decode, or in bytes without readers."""
         both = readers.get(self.actor) if readers else None
-        if both is None:
-            return self.was != self.now
+        if both is None or both[0] is both[1]:
+            if self.was == self.now:
+                return False
+            if both is None or not (self.was and self.now):
+                return True
         was, now = self._by_rest()
         return not read_the_same(both[0], was, both[1], now)
 
     def describe(self, actor: ActorPlan | None, readers: Readers) -> tuple[Change, ...]:
         """The changes: in the values that the code reads if ``readers`` has the actor, else as stored."""
         was, now = self._by_rest()
-        if (both := readers.get(self.actor)) is not None:
+        if (both := readers.get(self.actor)) is not None and both[0] is not both[1]:
             was, now = both[0].read(was, both[1].fields), both[1].read(now, both[0].fields)
         return describe_changes(actor, was, now)
 
@@ -87,25 +93,22 @@ def matched_keys(one: Iterable[Row], other: Iterable[Row]) -> Iterator[MatchedKe
 
 
 def readers_of(one: bytes | None, other: bytes | None, plan: Plan | None = None) -> Readers:
-    """The readers for the two sides, from their schema rows; empty if the same code has written both.
+    """The readers for the two sides, from their schema rows; empty if a side has none.
 
-    By default for the actors whose schemas differ; with ``plan`` for all of its actors, and only the fields
-    that it declares: a replay cannot produce values that are no longer declared.
+    With ``plan``, for its actors, and only the fields that it declares: a replay cannot produce values that
+    are no longer declared.
     """
-    if one == other or not one or not other:
+    if not one or not other:
         return {}
     before, after = decode_schemas(one), decode_schemas(other)
-    both = [name for name in before if name in after]
-    if plan is None:
-        return {
-            name: (ReadAs(before[name]), ReadAs(after[name])) for name in both if before[name] != after[name]
-        }
-    declared = {actor.name: {field.name for field in actor.schema.fields} for actor in plan.actors}
-    return {
-        name: (ReadAs(before[name], declared[name]), ReadAs(after[name], declared[name]))
-        for name in both
-        if name in declared
-    }
+    declared = dict[str, set[str] | None].fromkeys(before)
+    if plan is not None:
+        declared = {actor.name: {field.name for field in actor.schema.fields} for actor in plan.actors}
+    found: Readers = {}
+    for name in before.keys() & after.keys() & declared.keys():
+        was = ReadAs(before[name], declared[name])
+        found[name] = was, was if before[name] == after[name] else ReadAs(after[name], declared[name])
+    return found
 
 
 ComparedKey: TypeAlias = tuple[MatchedKey, Readers, bool]

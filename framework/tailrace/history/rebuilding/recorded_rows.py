@@ -43,7 +43,10 @@ _SHOWN = 3
 _DELETED = hash(None)
 
 
-_OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic"
+_OTHER_CODE = (
+    "the code is not the one that ran, though its version is the same (another order of fields is enough), or it is "
+    "not deterministic"
+)
 
 
 def compare_rows(
