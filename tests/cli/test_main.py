@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import run
-from tests.runtime.processes import ROOT, Process, wait_until
+from tests.runtime.processes import PATIENCE_S, ROOT, Process, wait_until
 
 GRAPH = (sys.executable, "-m", "tailrace", "graph", "tests.cli.shop:app")
 
@@ -51,15 +53,55 @@ def test_a_setting_that_is_not_utf_8_is_wrong_usage(monkeypatch: pytest.MonkeyPa
     assert run("status", "shop").err == "tailrace: TAILRACE_LOG=l\\xffg is not UTF-8: correct it.\n"
 
 
-def test_a_service_that_is_told_to_stop_while_its_app_is_imported_ends_with_0(tmp_path: Path) -> None:
+@pytest.fixture
+def slow_app(tmp_path: Path) -> str:
+    """The path of modules with an app that is never imported to its end; the file ``begun`` is there once it has begun."""
     (tmp_path / "slow_app.py").write_text(
         f"import time\nopen({str(tmp_path / 'begun')!r}, 'w').close()\ntime.sleep(600)\n"
     )
-    path = os.pathsep.join((str(tmp_path), str(ROOT / "framework")))
-    service = Process(tmp_path / "said", "tailrace", "run", "slow_app:app", environment={"PYTHONPATH": path})
+    return os.pathsep.join((str(tmp_path), str(ROOT / "framework")))
+
+
+def test_a_service_that_is_told_to_stop_while_its_app_is_imported_ends_with_0(
+    tmp_path: Path, slow_app: str
+) -> None:
+    service = Process(
+        tmp_path / "said", "tailrace", "run", "slow_app:app", environment={"PYTHONPATH": slow_app}
+    )
     try:
         wait_until((tmp_path / "begun").exists, "the app is imported")
         service.signal(signal.SIGTERM)
         assert service.ended() == 0
     finally:
         service.kill()
+
+
+@pytest.fixture
+def as_process_1() -> Sequence[str]:
+    """How a command is process 1 of its own; as any other process where this is forbidden."""
+    for how in (("unshare",), ("unshare", "--user", "--map-root-user")):
+        alone = (*how, "--pid", "--fork", "--kill-child")
+        with contextlib.suppress(OSError):
+            if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0:
+                return alone
+    return ()
+
+
+@pytest.mark.parametrize(("command", "code"), [("run", 0), ("rebuild", 128 + signal.SIGTERM)])
+def test_sigterm_ends_process_1_of_a_container(
+    command: str, code: int, tmp_path: Path, slow_app: str, as_process_1: Sequence[str]
+) -> None:
+    """The kernel drops a signal for process 1 that has no handler: there is no default action."""
+    container = subprocess.Popen(
+        [*as_process_1, sys.executable, "-m", "tailrace", command, "slow_app:app"],
+        env={**os.environ, "PYTHONPATH": slow_app},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until((tmp_path / "begun").exists, "the app is imported")
+        children = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+        os.kill(int(children[0]) if as_process_1 else container.pid, signal.SIGTERM)
+        assert container.wait(PATIENCE_S) in (code, -signal.SIGTERM if code and not as_process_1 else code)
+    finally:
+        container.kill()
+        container.wait()
