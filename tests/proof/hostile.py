@@ -243,6 +243,8 @@ class Maker:
             kinds += [
                 lambda: (head + b"\x91" * 200_000 + b"\xc0", _UNDECODABLE),
                 lambda: (head + b"\xdd\xff\xff\xff\xff", _UNDECODABLE),
+                lambda: (_packed_tree(random.randrange(200, 1_100)), _UNDECODABLE),
+                lambda: (_packed_tree(random.randrange(200, 1_100), b"\x81\x80\xc0"), _UNDECODABLE),
                 lambda: (head + b"\xc6\xff\xff\xff\xffabc", _UNDECODABLE),
                 lambda: (msgspec.msgpack.encode({"who": 1, "at": 1}), _WRONG),
                 lambda: (msgspec.msgpack.encode([1, 2]), _WRONG),
@@ -292,6 +294,12 @@ class Maker:
 def _deep(name: bytes, opened: bytes, closed: bytes, deep: int) -> bytes:
     """An event with a value of this depth, which is below or above what the stack allows."""
     return b'{"who":"0","at":%d,%s%snull%s}' % (NOW_MS, name, opened * deep, closed * deep)
+
+
+def _packed_tree(deep: int, other: bytes = b"\xc0") -> bytes:
+    """An event with a tree of this depth, and a field of no meaning: such as a map that is the key of a map."""
+    head = msgspec.msgpack.encode({"who": "0", "at": NOW_MS, "other": 0, "tree": 0})
+    return head[:-7] + other + head[-6:-1] + b"\x81\xa5inner" * deep + b"\xc0"
 
 
 def _json(text: str) -> str:

@@ -33,7 +33,7 @@ from tailrace.core.records import (
     InputRecord,
     Refused,
 )
-from tailrace.core.values.nesting import DEEPEST, is_too_deep
+from tailrace.core.values.nesting import DEEPEST, depth_test
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
@@ -144,7 +144,8 @@ class InputDecoder:
         self._plan, self._whole = input_plan, plan
         self._addressees = addressees
         self._actors = {actor.name: actor for actor in plan.actors}
-        self._is_json = input_plan.topic is not None and input_plan.topic.settings.format.startswith("json")
+        topic = input_plan.topic
+        self._too_deep = None if topic is None else depth_test(topic.settings.format, topic.type)
         self._clock_ms: int | None = None
         self._latest_ms = input_plan.time_max_ms
         """The highest event time that is accepted."""
@@ -187,7 +188,7 @@ class InputDecoder:
         if len(record.value) > RECORD_BYTES:
             detail = f"the value has {len(record.value)} bytes, and the limit is {RECORD_BYTES}"
             return _refused(record, "undecodable", detail)
-        if self._is_json and is_too_deep(record.value):
+        if self._too_deep is not None and self._too_deep(record.value):
             detail = f"its values are nested deeper than {DEEPEST}"
             return _refused(record, "undecodable", detail)
         try:
@@ -218,7 +219,7 @@ class InputDecoder:
                 return None
             longest = max(map(len, values))
             if longest > RECORD_BYTES or (
-                longest > DEEPEST and self._is_json and any(map(is_too_deep, values))
+                longest > DEEPEST and self._too_deep is not None and any(map(self._too_deep, values))
             ):
                 return None
             events = list(map(plan.decode, values))
