@@ -206,6 +206,17 @@ def test_events_of_1970_and_of_this_century_have_their_windows(lateness: int) ->
 # --- many panes ---
 
 
+def send_in_slices(
+    h: Harness, readings: tr.Topic[Reading, str], events: list[Reading], random: Random
+) -> None:
+    """All events, with crashes in between, and the end of input."""
+    for at in range(0, len(events), 16):
+        h.send(readings, *events[at : at + 16])
+        if random.random() < 0.2:
+            h.crash()
+    h.end_of_input()
+
+
 @pytest.mark.one_seed_in(10)
 def test_long_sliding_windows_are_made_of_blocks_and_come_out_the_same(seeds: range) -> None:
     for seed in seeds:
@@ -232,11 +243,7 @@ def test_long_sliding_windows_are_made_of_blocks_and_come_out_the_same(seeds: ra
                 )
             )
         with Harness(app, checked=seed % 2 == 0) as h:
-            for at in range(0, len(events), 16):
-                h.send(readings, *events[at : at + 16])
-                if random.random() < 0.2:
-                    h.crash()
-            h.end_of_input()
+            send_in_slices(h, readings, events, random)
             disorder = readings.settings.out_of_order_ms
             all_ = oracle.arrivals([("a", one.at, one) for one in events], disorder)["a"]
             found = oracle.spans(all_, oracle.sliding(size, every, offset), _total, lateness)
@@ -269,11 +276,7 @@ def test_more_panes_than_a_field_holds_are_as_good_as_few(seeds: range, kind: st
         ]
         events = [Reading("a", at, float(random.randrange(9))) for at in times]
         with Harness(app, checked=seed % 2 == 0) as h:
-            for at in range(0, len(events), 16):
-                h.send(readings, *events[at : at + 16])
-                if random.random() < 0.2:
-                    h.crash()
-            h.end_of_input()
+            send_in_slices(h, readings, events, random)
             all_ = oracle.arrivals([("a", one.at, one) for one in events], 2_000)["a"]
             if kind == "sessions":
                 found = oracle.sessions(all_, 5, _total, lateness=lateness)

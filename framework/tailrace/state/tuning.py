@@ -51,11 +51,6 @@ class StateMemory:
             self._write_bytes, allow_stall=False, cache=self._cache
         )
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of the budget in use."""
-        return self._cache.get_usage()
-
     def options(self) -> Options:
         """The options of a database, at each opening: rocksdict does not store them."""
         blocks = BlockBasedOptions()

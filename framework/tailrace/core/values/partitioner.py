@@ -19,20 +19,15 @@ def _words(count: int) -> Struct:
     return Struct(f"<{count}I")
 
 
-def murmur2(data: bytes) -> int:
-    """Kafka's murmur2 of ``data``, as the signed 32-bit number of the JVM."""
-    h = _hash(data)
-    return h - 0x1_0000_0000 if h & 0x8000_0000 else h
-
-
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition, 0 to ``partitions - 1``, that Kafka's default partitioner gives to a key."""
     if partitions == 1:
         return 0
-    return (_hash(key) & 0x7FFF_FFFF) % partitions
+    return (murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
-def _hash(data: bytes) -> int:
+def murmur2(data: bytes) -> int:
+    """Kafka's murmur2 of ``data``, as an unsigned number."""
     length = len(data)
     count = length >> 2
     h = _SEED ^ length
