@@ -21,7 +21,7 @@ class Server:
 
     def __init__(self, *answers: tuple[int, Any]) -> None:
         self.answers, self.asked = list(answers), list[tuple[str, str, str | None, Any]]()
-        self.location = ""
+        self.location = self.slow_header = ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,8 +42,12 @@ class Server:
                 if outer.location:
                     self.send_header("Location", outer.location)
                 self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
                 with suppress(OSError):  # who asked has gone
+                    self.flush_headers()
+                    for one in outer.slow_header:
+                        self.wfile.write(one.encode())
+                        time.sleep(0.01)
+                    self.end_headers()
                     for part in said if slowly else [data]:
                         self.wfile.write(part)
                         time.sleep(0.01 if slowly else 0)
@@ -142,9 +146,18 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("tailrace.registry.client._TIMEOUT_S", 0.1)
     with (
         answering(*[(200, [b" "] * 100)] * 3) as server,
-        pytest.raises(RegistryError, match="longer than 4194304 bytes, or 0 s"),
+        pytest.raises(RegistryError, match="answer: its answer takes longer than 0 s"),
     ):
         Client(server.url).schema(7)
+
+
+@pytest.mark.parametrize("code", [200, 404])
+def test_headers_that_come_byte_by_byte_are_given_up(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.registry.client._TIMEOUT_S", 0.1)
+    with answering(*[(code, SCHEMA)] * 3) as server:
+        server.slow_header = f"X-Slow: {'x' * 50}\r\n"
+        with pytest.raises(RegistryError, match="answer: its answer takes longer than 0 s"):
+            Client(server.url).schema(7)
 
 
 def test_what_a_registry_says_of_an_error_is_cut_and_in_one_line() -> None:

@@ -6,9 +6,13 @@ import base64
 import os
 import ssl
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
+from threading import Thread
 from typing import Any, Final, TypeVar
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -47,13 +51,28 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 def _content(answer: Any) -> bytes:
-    """What a registry answers. Raises OSError for an answer that is too long, or takes too long."""
-    content, until_s = b"", time.monotonic() + _TIMEOUT_S
-    while some := answer.read1(1 << 16):
-        content += some
-        if len(content) > _MOST_BYTES or time.monotonic() > until_s:
-            raise OSError(f"its answer is longer than {_MOST_BYTES} bytes, or {_TIMEOUT_S:.0f} s")
+    """What a registry answers. Raises OSError for an answer that is too long."""
+    content: bytes = answer.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(f"its answer is longer than {_MOST_BYTES} bytes")
     return content
+
+
+def _in_time(ask: Callable[[], T]) -> T:
+    """What ``ask`` returns or raises. Raises OSError if it takes too long, whatever takes so long: its thread is then left alone."""
+    found = Future[T]()
+
+    def asking() -> None:
+        try:
+            found.set_result(ask())
+        except Exception as error:  # noqa: BLE001  # raised below
+            found.set_exception(error)
+
+    Thread(target=asking, daemon=True).start()
+    try:
+        return found.result(_TIMEOUT_S)
+    except TimeoutError:
+        raise OSError(f"its answer takes longer than {_TIMEOUT_S:.0f} s") from None
 
 
 def _text(error: HTTPError) -> str:
@@ -100,6 +119,15 @@ class Client:
         found = self._ask(what, hint, path, _Id, msgspec.json.encode({"schemaType": kind, "schema": schema}))
         return Schema(schema, kind, found.id)
 
+    def _answer(self, request: Request) -> bytes:
+        """What it answers. Raises HTTPError with what it says."""
+        try:
+            with self._open(request, timeout=_TIMEOUT_S) as answer:
+                return _content(answer)
+        except HTTPError as error:
+            error.msg = _text(error)
+            raise
+
     def _ask(self, refusal: str, hint: str, path: str, type: type[T], content: bytes | None = None) -> T:
         why: object = ""
         for attempt in range(max(_ATTEMPTS, len(self._urls))):
@@ -109,10 +137,9 @@ class Client:
             if self._login:
                 request.add_unredirected_header("Authorization", self._login)
             try:
-                with self._open(request, timeout=_TIMEOUT_S) as answer:
-                    return msgspec.json.decode(_content(answer), type=type)
+                return msgspec.json.decode(_in_time(partial(self._answer, request)), type=type)
             except HTTPError as error:
-                why = f"{error.code} {_text(error)}"
+                why = f"{error.code} {error.msg}"
                 if error.code < 500 and error.code != HTTPStatus.TOO_MANY_REQUESTS:
                     raise RegistryError(f"{self._where} {refusal}: {why}", hint=hint) from None
             except (OSError, HTTPException, msgspec.MsgspecError) as error:
