@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+import tailrace as tr
+from tailrace.history.reading.app_topics import needed_topics
 from tailrace.log import TopicSettings
 from tailrace.log.admin import Circumstances, Finding, Level, NeededTopic, Role, TopicDetails
 from tailrace.log.kafka.topic_config import creation_config
 from tailrace.log.kafka.topic_rules import findings
 from tailrace.log.options import NewTopics
+
+
+class Event(msgspec.Struct, frozen=True):
+    key: str
+
 
 GOOD = TopicSettings(4)
 COMPACTED = TopicSettings(4, compacted=True)
@@ -54,6 +62,39 @@ def test_another_number_of_partitions_is_an_error_that_is_never_changed(role: Ro
     assert "partitions=8" in one.fix
     assert "Another number of partitions" in one.fix
     assert found("output", TopicSettings(8)) == []
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_what_has_no_key_is_not_written_to_a_compacted_topic(policy: str) -> None:
+    config = {"min.insync.replicas": "2", **creation_config(COMPACTED), "cleanup.policy": policy}
+    details = TopicDetails(COMPACTED, 3, config, 3)
+    for role in ("output", "in-app"):
+        for is_keyless in (False, True):
+            said = findings(
+                NeededTopic("t", role, GOOD, is_keyless=is_keyless), details, about(), NewTopics()
+            )
+            errors = [(one.setting, one.wanted, one.is_safe) for one in said if one.level == "error"]
+            assert errors == [("cleanup.policy", "delete", False)] * is_keyless
+    assert (
+        findings(
+            NeededTopic("t", "output", GOOD, is_keyless=True),
+            details._replace(settings=GOOD),
+            about(),
+            NewTopics(),
+        )
+        == []
+    )
+    app = tr.App("keyless", partitions=1)
+    events, lines = app.topic("events", Event, key="key"), app.topic("lines", Event)
+
+    @app.process(events)
+    def forward(event: Event, ctx: tr.Context[str]) -> None:
+        ctx.emit(lines, event)
+
+    assert {one.name: one.is_keyless for one in needed_topics(app.plan()) if not one.is_internal} == {
+        "events": False,
+        "lines": True,
+    }
 
 
 def of_a_table(settings: TopicSettings = COMPACTED, /, **changed: str) -> list[Finding]:

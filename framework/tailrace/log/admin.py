@@ -38,6 +38,8 @@ class NeededTopic(NamedTuple):
     settings: TopicSettings
     follows: str = ""
     """The topic of which it has the watermarks, on a log that keeps these in topics."""
+    is_keyless: bool = False
+    """Whether the app declares it without a key."""
 
     @property
     def is_internal(self) -> bool:

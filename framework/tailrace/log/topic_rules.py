@@ -25,6 +25,7 @@ min.insync.replicas                written                2 of 3 replicas, 1 of 
                                                           --min-insync                                          more
                                    written                at most the number of replicas             error      no
 cleanup.policy                     tables                 compact                                    error      no
+                                   written, without key   delete                                     error      no
 cleanup.policy, retention.ms, …    inputs, in-app         any: but history is replayable only as     note       no
                                                           far back as records are kept
 =================================  =====================  =========================================  =========  ==================

@@ -38,16 +38,18 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
     repartition = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
     inputs = {one.name for one in plan.inputs} - own.keys()
     tables = {one.name for one in plan.topics.values() if one.is_table}
+    keyless = {one.name for one in plan.topics.values() if one.key_of is None}
     for name in dict.fromkeys((*(one.name for one in plan.inputs), *plan.outputs)):
         if name in repartition:
             found.append(NeededTopic(name, "repartition", TopicSettings(plan.partitions)))
         elif name in inputs:
             role: Role = "in-app" if name in plan.written else "input"
-            found.append(NeededTopic(name, role, TopicSettings(plan.partitions, name in tables)))
+            settings = TopicSettings(plan.partitions, name in tables)
+            found.append(NeededTopic(name, role, settings, is_keyless=name in keyless))
         elif name not in own:
             declared = plan.topics[name].partitions if name in plan.topics else None
             settings = TopicSettings(declared or plan.partitions, name in tables)
-            found.append(NeededTopic(name, "output", settings))
+            found.append(NeededTopic(name, "output", settings, is_keyless=name in keyless))
     return found
 
 
@@ -99,7 +101,7 @@ def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> No
     for name, settings in own.items():
         log.create_topic(name, settings)
     known = log.topics()
-    for name, role, settings, _ in needed_topics(plan):
+    for name, role, settings, *_ in needed_topics(plan):
         if name in own:
             continue
         if create_declared and name not in known:

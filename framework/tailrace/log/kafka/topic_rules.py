@@ -21,7 +21,7 @@ from tailrace.log.kafka.topic_config import (
 )
 from tailrace.log.kafka.watermarks import PUBLISHERS
 from tailrace.log.options import NewTopics
-from tailrace.log.topic_rules import by_level, common_findings
+from tailrace.log.topic_rules import POLICY, by_level, common_findings
 
 REPLICAS: Final = "replication factor"
 _GOOD_REPLICAS: Final = 3
@@ -33,6 +33,9 @@ def findings(
     """All that is to say of an existing topic, most important first."""
     said = [*common_findings(need, found, about), *_deletions(need, found)]
     if need.role != "input":
+        if need.is_keyless and found.settings.compacted:
+            why = "its records have no key, so they are refused, and the task ends"
+            said.append(_setting(need, POLICY, found.config[POLICY], "delete", why, "error"))
         said += [*_times(need, found), *_replicas(need, found, new_topics), *_limits(need, found, about)]
     return by_level(said)
 
