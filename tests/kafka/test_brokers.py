@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tailrace.core.errors import CorruptStateError, OffsetGoneError, TailraceError
+from tailrace.core.errors import CorruptStateError, LogUnavailableError, OffsetGoneError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.log import TopicSettings
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka import reader as reader_
 from tailrace.log.kafka import writer as writer_
+from tailrace.log.options import LogOptions
 from tailrace.state.snapshots import Snapshots
 from tests.kafka.broker.artefacts import jars
 from tests.kafka.broker.cluster import Cluster
@@ -282,6 +283,25 @@ def test_a_broker_that_is_taken_for_dead_delays_a_service(tmp_path: Path) -> Non
             await_fenced(fenced())
             shop.work(patience_s=600)  # each client that was made at a wrong moment costs some time
         assert shop.counts() == {f"k{n}": 60 for n in range(5)}
+
+
+def test_topics_that_the_brokers_cannot_make_for_themselves_are_named(tmp_path: Path) -> None:
+    topics = {
+        "__transaction_state": "transaction.state.log.replication.factor",
+        "__consumer_offsets": "offsets.topic.replication.factor",
+    }
+    with (
+        Cluster(tmp_path, settings=dict.fromkeys(topics.values(), "3")) as cluster,
+        closing(KafkaLog(f"kafka://{cluster.bootstrap}", LogOptions(patience_s=15))) as log,
+    ):
+        log.create_topic("t", TopicSettings(1))
+        for (topic, setting), ask in zip(
+            topics.items(),
+            (lambda: log.writer("w"), lambda: log.committed_offsets("g", [TopicPartition("t", 0)])),
+            strict=True,
+        ):
+            with pytest.raises(LogUnavailableError, match=f"{topic}, or .* if {setting} .* of which 1 is up"):
+                ask()
 
 
 def test_while_brokers_are_silent_answers_become_older_and_then_younger(

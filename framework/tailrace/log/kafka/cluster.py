@@ -33,6 +33,11 @@ MOST_REQUEST_S: Final = 5.0
 """For how long one request is waited for, unless the patience is shorter."""
 _PAUSE_S: Final = 0.1
 _MOMENT_S: Final = 1.0
+_NEEDS: Final[Mapping[str, tuple[str, str]]] = {
+    "taking a transactional id over": ("__transaction_state", "transaction.state.log.replication.factor"),
+    "reading the offsets": ("__consumer_offsets", "offsets.topic.replication.factor"),
+}
+"""By what is done: the topic of the brokers that it needs, which they make when it is first needed, and the setting of its replicas."""
 _STUCK_S: Final = 6.0
 """How long after its own time-out a question counts as one that is never answered. See ``_RENEW_S`` for why it is no 10 s: both together
 would be a heartbeat of some brokers, so that each question would meet the same moment.
@@ -445,6 +450,8 @@ class Cluster:
         if resource is None and topic is not None:
             resource = self.prefix + topic
         made, denial = as_log_error(found, doing, topic, key, resource=resource), self.outages.denial
+        if isinstance(made, LogUnavailableError) and found.name() == "_TIMED_OUT":
+            made.hint = self._unmade(doing) or made.hint
         if denial is None or not isinstance(made, LogUnavailableError):
             return made
         return LogUnavailableError(
@@ -458,6 +465,19 @@ class Cluster:
             hint="Check the address (--log), and that the brokers run. Each broker must also be reachable from here at the address that "
             "it advertises (advertised.listeners).",
         )
+
+    def _unmade(self, doing: str) -> str:
+        """A hint, if what has timed out needs a topic of the brokers that they do not show; else an empty one."""
+        topic, setting = next((one for what, one in _NEEDS.items() if doing.startswith(what)), ("", ""))
+        with suppress(library().KafkaException):
+            found = self.client().list_topics(timeout=_MOMENT_S)
+            if topic and topic not in found.topics:
+                return (
+                    f"The brokers have not made their topic {topic}, or do not show it to this user. They cannot make it if {setting} "
+                    f"is larger than the number of brokers, of which {len(found.brokers)} {'is' if len(found.brokers) == 1 else 'are'} "
+                    "up: lower it, or start more. Nothing committed is lost."
+                )
+        return ""
 
     def answers(self, timeout_s: float = _MOMENT_S) -> bool:
         """Whether a broker answers within this time."""
