@@ -269,6 +269,20 @@ def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
     wait_until(lambda: len(visible(log, TopicPartition("rested", 0))) > quick, "all is committed")
 
 
+@pytest.mark.long
+def test_a_run_to_the_end_whose_handler_outlasts_its_place_in_the_group_names_the_setting(
+    log: KafkaLog, members: Members
+) -> None:
+    setting = "TAILRACE_KAFKA_CONSUMER_MAX_POLL_INTERVAL_MS"
+    prepare_topics(log, apps.naps.plan(), create_declared=True)
+    log.append_all([nap(0, 0), nap(1, 8)])
+    run = members.start(NAPS, "run", "--until-end", tasks=1, environment={**SESSION, setting: "6000"})
+    assert run.ended() == 1
+    assert setting in run.text()
+    assert members.start(NAPS, "run", "--until-end", tasks=1).ended() == 0
+    assert len(visible(log, TopicPartition("rested", 0))) == 2
+
+
 def test_a_run_to_the_end_that_was_suspended_past_its_session_reads_to_the_end(
     log: KafkaLog, members: Members
 ) -> None:

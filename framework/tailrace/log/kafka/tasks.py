@@ -26,7 +26,7 @@ from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Final
 
-from tailrace.core.errors import FencedError, LogUnavailableError, TailraceError, TaskOwnedError
+from tailrace.core.errors import FencedError, LogUnavailableError, TailraceError, TaskOwnedError, UsageError
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
@@ -40,6 +40,8 @@ _LINE: Final = "\n"
 _LOOK_S: Final = 1.0
 _STUCK_S: Final = 20.0
 """For how long brokers answer while a commit does not come back, until it counts as one that never does."""
+_MOST_EXCEEDED: Final = 3
+_AGAIN_S: Final = 300.0
 _HARMLESS: Final = ("_MAX_POLL_EXCEEDED", "_AUTO_OFFSET_RESET")
 """The library has left the group for a process that was suspended for too long: it calls ``on_lost``, and joins again by itself. Or it has
 begun to fetch the tape from the group's offset, which means nothing, before it was paused, and the tape begins later.
@@ -69,6 +71,9 @@ class KafkaTasks(Tasks):
         self._cluster = cluster
         self._assigned = on_assigned
         self._revoked = on_revoked
+        self._looked_s = self._exceeded_s = time.monotonic()
+        self._exceeded = 0
+        """How often in a row the tasks were lost as this process did not look for too long."""
         self._error: BaseException | None = None
         self._stuck: LogUnavailableError | None = None
         """Why nothing can be asked of the group any more."""
@@ -86,6 +91,7 @@ class KafkaTasks(Tasks):
     def look(self) -> None:
         if self._stuck is not None:
             raise self._stuck
+        looked_s, self._looked_s = self._looked_s, time.monotonic()
         try:
             message = self._consumer.poll(0)
         except Exception as error:
@@ -94,8 +100,22 @@ class KafkaTasks(Tasks):
         if failure is not None:
             raise failure
         found = None if message is None else message.error()
+        if found is not None and found.name() == _HARMLESS[0]:
+            self._check_pace(looked_s)
         if found is not None and found.name() not in _HARMLESS and not found.retriable():
             raise self._as_error(found)
+
+    def _check_pace(self, looked_s: float) -> None:
+        """Raise UsageError if what takes too long is tried again and again. One that was suspended looks regularly for a while first."""
+        is_again = looked_s - self._exceeded_s < _AGAIN_S
+        self._exceeded, self._exceeded_s = self._exceeded + 1 if is_again else 1, time.monotonic()
+        if self._exceeded == _MOST_EXCEEDED:
+            raise UsageError(
+                f"{_MOST_EXCEEDED} times in a row the group has taken the tasks of this process away, as a handler, or other work, took "
+                "longer than max.poll.interval.ms",
+                hint="Nothing of that work is committed. Set TAILRACE_KAFKA_CONSUMER_MAX_POLL_INTERVAL_MS to more than it takes "
+                "(default: 300000). Warnings in the log name handlers that take long.",
+            )
 
     @property
     def member_id(self) -> str:
