@@ -19,6 +19,8 @@ from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.reading.stretches import scan
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
 from tailrace.runtime.preparing import prepare_log
@@ -201,6 +203,27 @@ def test_state_that_no_record_can_hold_fails_its_event_though_only_commits_measu
     ]
     assert all("ListState" in one.error for one in letters)
     assert blown.run().code == 0
+
+
+def test_many_failures_with_long_texts_are_several_commits(
+    blown: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "app", blob_app("dead-letter"))
+    count = 8_000
+    blown.feed(blobs(*(Blob("a", number + 1, -1) for number in range(count))))
+    assert blown.run("--commit-interval", "1h", "--allow-dead-letters").code == 0
+    with closing(EmbeddedLog(blown.log, create=False)) as log:
+        taped = [len(one.value or b"") for one in scan(log, "blobs.tape", 0)]
+        letters = list(dead_letters(log, "blobs"))
+        report = replay(
+            blob_app("dead-letter").plan(), log, ReplayOptions(compare=True, any_environment=True)
+        )
+    assert max(taped) < 16 << 20, "Kafka takes 32 MiB"
+    assert sum(taped) > 16 << 20
+    assert [one.origin_offset for one in letters] == [*range(count)]
+    assert {len(one.error) > 2_000 for one in letters} == {True, False}
+    assert all(one.error.endswith("....") and "a negative size" in one.error for one in letters)
+    assert not report.differences.shown
 
 
 def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: pytest.MonkeyPatch) -> None:

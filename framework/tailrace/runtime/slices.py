@@ -220,6 +220,7 @@ class Slices:
             self.elapsed_ms - self._committed_at >= settings.commit_interval_ms
             or self._moved >= settings.commit_records
             or task.dirty_count >= settings.commit_entries
+            or task.is_tape_full
         )
 
     def stage(self) -> CommitBatch:

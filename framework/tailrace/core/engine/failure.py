@@ -131,6 +131,7 @@ CUT_HEADER: Final = "tailrace-cut"
 """Header of a dead letter that is not all of its record: the bytes of the record."""
 _KEPT_BYTES: Final = 1 << 20
 _TEXT: Final = 10_000
+_SHORT: Final = 200
 
 
 def dead_letter(topic: str, record: InputRecord, headers: Headers) -> RawOutput:
@@ -143,8 +144,10 @@ def dead_letter(topic: str, record: InputRecord, headers: Headers) -> RawOutput:
     return topic, key and key[:_KEPT_BYTES], value and value[:_KEPT_BYTES], at_ms, (*headers, cut)
 
 
-def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> Headers:
-    """The headers of a dead letter: its reason, what to do about it, and its origin."""
+def dead_letter_headers(
+    failure: TailraceError, cause: BaseException | None, *, is_short: bool = False
+) -> Headers:
+    """The headers of a dead letter: its reason, what to do about it, and its origin. ``is_short``: of each, the beginning and the end."""
     fields: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
         "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.hint),
@@ -164,14 +167,17 @@ def dead_letter_headers(failure: TailraceError, cause: BaseException | None) -> 
     if cause is not None:
         fields["traceback"] = "".join(_traced(cause))
     return tuple(
-        (f"tailrace-{name}", _bounded(str(value)).encode(errors="backslashreplace"))
+        (
+            f"tailrace-{name}",
+            _bounded(str(value), _SHORT if is_short else _TEXT).encode(errors="backslashreplace"),
+        )
         for name, value in fields.items()
         if value is not None
     )
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT // 2]} ... {text[-_TEXT // 2 :]}"
+def _bounded(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 def _timer_text(name: str | None, time_ms: int) -> str:

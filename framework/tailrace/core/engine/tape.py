@@ -37,7 +37,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -295,6 +295,10 @@ def _decoded(what: str, data: bytes, decoder: msgspec.msgpack.Decoder[_Read]) ->
         raise CorruptStateError(f"a {what} cannot be read: {error}") from error
 
 
+_FULL_BYTES: Final = 4 << 20
+"""A log may take records of no more than some MiB: on Kafka 32."""
+
+
 class Tape:
     """Records the causes since the last commit."""
 
@@ -302,7 +306,19 @@ class Tape:
         self.number = number
         self.causes: list[int] = []
         self.skips: list[Skip] = []
+        self.bytes_of_skips = 0
+        """About the size of ``skips``."""
         self._last_run = -1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its failures take so much that a commit is due, and the texts of further ones are cut."""
+        return self.bytes_of_skips > _FULL_BYTES
+
+    def skip(self, skip: Skip) -> None:
+        """Record a unit that failed."""
+        self.skips.append(skip)
+        self.bytes_of_skips += len(skip.timer) + sum(len(value) for _, value in skip.headers)
 
     def run(self, number: int, count: int) -> None:
         """Advance an input by ``count`` offsets, joined with the run before if it has the same input."""
@@ -325,4 +341,5 @@ class Tape:
         self.number += 1
         self.causes = []
         self.skips = []
+        self.bytes_of_skips = 0
         self._last_run = -1

@@ -271,6 +271,11 @@ class TaskState:
         self._firing.stop_after = stop_after
 
     @property
+    def is_tape_full(self) -> bool:
+        """Whether a commit is due because of its failures."""
+        return self._tape.is_full
+
+    @property
     def tape_number(self) -> int:
         """The number of the tape record that the next commit writes."""
         return self._tape.number

@@ -350,7 +350,8 @@ class Units:
             ) from error
         elif must_stop(policy, error):
             raise failure from error
-        self.skip(number, at, record, (*dead_letter_headers(failure, error), *self._operators_of(number)))
+        headers = dead_letter_headers(failure, error, is_short=self.tape.is_full)
+        self.skip(number, at, record, (*headers, *self._operators_of(number)))
 
     def _operators_of(self, number: int) -> Headers:
         """A header that names the operators of a unit, if others handle the same record in units of their own."""
@@ -389,7 +390,7 @@ class Units:
         """Record a unit that failed, now or in the first run, and write its dead letter."""
         headers = self.skips[number, at, self.operator] if headers is None else headers
         timer = self._timer_identity() if number == TIMER else b""
-        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator, timer))
+        self.tape.skip(tape.Skip(number, at, list(headers), self.operator, timer))
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
@@ -434,6 +435,6 @@ class Units:
         self.totals.refused += 1
         headers = dead_letter_headers(error, None) if taped is None else taped
         if refused.reason == FROM_THE_FUTURE:
-            self.tape.skips.append(tape.Skip(number, offset, list(headers)))
+            self.tape.skip(tape.Skip(number, offset, list(headers)))
             self.ahead.append((number, offset))
         self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))
