@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -95,6 +96,17 @@ def test_a_dead_letter_is_shown_with_its_record_and_traceback(ran) -> None:
     (said,) = done("dead-letters", "show", SHOP, id_, "--json", "--log", ran).lines
     assert said["record"]["value"]["cents"] == 13
     assert said["origin_offset"] is not None
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(ran) -> None:
+    with closing(EmbeddedLog(ran)) as log:
+        log.append("purchases", b"\xc2\x9b2J", b"\x1b\x7f\xc2\x9b31m", 6, (("h\u009b", b"\xc2\x85"),))
+    go(ran)
+    (id_,) = (one["id"] for one in listed(ran) if one["key"] == "\u009b2J")
+    for command in (("list", "shop"), ("show", SHOP, id_)):
+        for form in ((), ("--json",)):
+            text = done("dead-letters", *command, *form, "--log", ran).out
+            assert all(line.isprintable() for line in text.split("\n")), (command, form)
 
 
 def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, monkeypatch) -> None:

@@ -168,6 +168,10 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(folder) -> None:
     text = done("log", "tail", "t", "--no-follow", "--log", folder).out
     assert "\x1b" not in text
     assert "\\x1b[2J" in text
+    fill(folder, Output("t", b"\xc2\x9b2J", b"\x7f\xc2\x9b31m", 0, (("h\u009b", b"\xc2\x85"),)), partition=0)
+    for command in (("dump", "t"), ("tail", "t", "--no-follow"), ("tail", "t", "--no-follow", "--json")):
+        text = done("log", *command, "--log", folder).out
+        assert all(line.isprintable() for line in text.split("\n")), command
 
 
 def test_tail_follows_what_is_appended_by_others(folder) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.cli.main import execute
+from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime import supervisor
+from tests.cli import stumbles
 from tests.cli.commands import done
 from tests.runtime.processes import Running
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, ticks
 
 APP = "tests.runtime.served:app"
+STUMBLES = "tests.cli.stumbles:app"
 
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
@@ -84,6 +90,23 @@ def test_a_bounded_run_ends_if_its_workers_die_whenever_they_start(tmp_path: Pat
     with Running("run", "tests.cli.dies:app", *arguments, "--until-end") as service:
         assert service.ended() == 1
     assert "died with exit code 7 at each of 5 starts. See its messages above." in service.text()
+
+
+def test_a_bounded_run_goes_on_if_a_worker_dies_at_work_however_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUMBLES", str(tmp_path / "ends"))
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 0.01)
+    where = ("--log", str(tmp_path / "log"))
+    assert execute(["topics", "apply", "--app", STUMBLES, *where]) == 0
+    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+        log.append_all([Output("steps", b"ann", msgspec.json.encode({"who": "ann", "at_ms": 1}), 1)])
+    arguments = ("--state", str(tmp_path / "state"), "--workers", "2", "--until-end")
+    assert execute(["run", STUMBLES, *where, *arguments]) == 0
+    assert (tmp_path / "ends").stat().st_size == stumbles.ENDS
+    (said,) = done("get", STUMBLES, "Walker", "ann", "walked", "--json", *where).lines
+    assert said["value"] == 1
 
 
 BEFORE = """

@@ -56,6 +56,8 @@ def test_what_is_wrong_is_said(place: Path) -> None:
 def test_controls_of_a_terminal_are_escaped(place: Path) -> None:
     query = "select 'x' || chr(27) || '[31m' || chr(155) || chr(10) as text"
     assert done("sql", SHOP, query, "--log", place / "log").out == "text\nx\\x1b[31m\\x9b\\n\n"
+    named = done("sql", SHOP, 'select 1 as "n\x1b[31m"', "--log", place / "log").out
+    assert named == "n\\x1b[31m\n1\n"
     line = done("sql", SHOP, query, "--log", place / "log", "--json").out
     assert line.rstrip("\n").isprintable()
     assert json.loads(line) == {"text": "x\x1b[31m\x9b\n"}

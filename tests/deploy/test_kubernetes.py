@@ -74,6 +74,8 @@ def test_a_container_has_no_rights_and_what_it_writes_to_is_mounted(one: dict[st
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsUser"] == 10001
     assert pod["securityContext"]["runAsNonRoot"] is True
+    if one["kind"] != "Deployment":
+        assert pod["securityContext"]["fsGroup"] == 10001, "its volume is of root"
     volumes = {each["name"] for each in pod["volumes"]}
     volumes |= {each["metadata"]["name"] for each in one["spec"].get("volumeClaimTemplates", ())}
     for container in containers(one):

@@ -109,6 +109,18 @@ def test_no_token_is_in_the_repository_and_what_is_typed_first_makes_one() -> No
         assert made.start() < text.index("docker compose "), page
 
 
+def test_images_are_pinned_as_the_page_on_security_says() -> None:
+    """The base by its digest, those of others by a version."""
+    jdk = re.search(r"^ARG JDK=(\S+)", (ROOT / "deploy/spark/Dockerfile").read_text("utf-8"), re.MULTILINE)
+    base = re.search(r"^ARG BASE=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert base
+    assert jdk
+    assert re.search(r":\d+\.\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}$", base[1])
+    for image in (jdk[1], *(one["image"] for one in COMPOSE["services"].values() if "build" not in one)):
+        assert re.search(r":v?\d+\.\d+\.\d+[\w.-]*$", image), image
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]
+
+
 def test_nobody_can_log_in_to_grafana() -> None:
     """It has no default role but that of a viewer, and no user with the password that everybody knows."""
     settings = COMPOSE["services"]["grafana"]["environment"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -152,3 +155,33 @@ def test_headers_of_a_cut_are_read_beside_others_and_a_damaged_one_is_an_error()
     assert header_of(cut, "note", bytes) is header_of(None, "note", bytes) is None
     with pytest.raises(CorruptStateError, match="the header 'other' of a cut cannot be read"):
         header_of(cut, "other", bytes)
+
+
+FIRST_IN_FOUR_THREADS = """
+import sys, threading
+from msgspec import defstruct
+from tailrace.history.reading.cut_notes import cut_header, header_in
+
+sys.setswitchinterval(1e-6)
+fields = [(f"n{at}", int, 0) for at in range(30)]
+inner = [defstruct(f"Inner{at}", fields) for at in range(1_000)]
+kinds = [defstruct(f"Kind{at}", [("some", list[one]), *fields]) for at, one in enumerate(inner)]
+headers, together = cut_header("note", {"some": [{"n0": 7}]}), threading.Barrier(4)
+
+def read():
+    for kind, one in zip(kinds, inner):
+        together.wait()
+        assert header_in(headers, "note", kind) == kind([one(7)])
+
+threads = [threading.Thread(target=read) for _ in range(4)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+"""
+
+
+def test_threads_may_be_the_first_to_read_a_header_of_a_type() -> None:
+    """msgspec prepares a type at its first use. Two threads that do so at once end the process by SIGSEGV."""
+    ended = subprocess.run([sys.executable, "-c", FIRST_IN_FOUR_THREADS], check=False, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")

@@ -35,8 +35,8 @@ def life() -> Iterator[tuple[Harness, list[yard.Move]]]:
         yield h, events
 
 
-def asked(h: Harness, query: str) -> Rows:
-    with answered(h.plan, h.log, query, export.StateOptions()) as (_, rows, notes):
+def asked(h: Harness, query: str, *, by_spark: bool = False) -> Rows:
+    with answered(h.plan, h.log, query, export.StateOptions(), by_spark=by_spark) as (_, rows, notes):
         assert notes == []
         return list(rows)
 
@@ -141,6 +141,8 @@ def test_names_that_differ_by_case_only_are_refused() -> None:
         ):
             with nullcontext() if said is None else pytest.raises(OptionError, match=said):
                 assert asked(h, query) == [(100,)]
+        with pytest.raises(OptionError, match="tables 'Slot' and 'slot' differ"):
+            asked(h, "select m from slot", by_spark=True)
 
 
 def test_the_tables_are_listed(life: tuple[Harness, list[yard.Move]]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tailrace.core.records import Output
+from tailrace.history.dead_letters.letters import DeadLetter
+from tailrace.history.dead_letters.redriving import last_open_letters
 from tailrace.http.listening import Listen
+from tailrace.log.interface import ServiceLog
 from tailrace.log.opening import open_log
+from tailrace.serve.page import page as page_module
 from tests.cli.commands import done
 from tests.serve import clerk
 from tests.serve.asking import Asked, serving
@@ -78,6 +83,22 @@ def test_a_letter_is_redriven_once_by_who_has_the_token(
     run_on(folder)
     (said,) = done("get", CLERK, "Customer", "ann", "total", "--json", "--log", folder / "log").lines
     assert said["value"] == sum(AMOUNTS) - 13
+
+
+def test_who_looks_at_letters_often_reads_few_of_them_and_seldom(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def noted(log: ServiceLog, app: str, most: int) -> list[DeadLetter]:
+        reads.append(most)
+        return last_open_letters(log, app, most)
+
+    monkeypatch.setattr(page_module, "last_open_letters", noted)
+    monkeypatch.setattr(page_module, "_FRESH_S", 600.0)
+    with serving(folder / "log", (0,), CLERK) as server, ThreadPoolExecutor(8) as pool:
+        shown = {*pool.map(lambda _: server.ask("/dead-letters").status, range(20))}
+    assert (shown, reads) == ({200}, [50])
 
 
 def test_without_a_token_nothing_is_redriven(folder: Path) -> None:

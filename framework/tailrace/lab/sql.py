@@ -132,12 +132,13 @@ def _by_spark(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
 
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs each error with its stack
     config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
+    schemas = (TOPICS, STATES)  # states last, as their names come first
+    tables = tables_below(folder, schemas)
     with running(config=config) as session:
         spark: Any = session
-        schemas = (TOPICS, STATES)  # states last, as their names come first
         for schema in schemas:
             spark.sql(f"create database {schema}")
-        for schema, table in tables_below(folder, schemas):
+        for schema, table in tables:
             place = str(table).replace("'", "\\'")
             spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
             spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")

@@ -5,7 +5,7 @@ the answers up, forwards requests to stop, and fails with the first ``TailraceEr
 each child sends what it has measured with its status, and at once that a handler is stuck.
 
 A child that dies without reporting an error (a kill, a crash, an unexpected exception) is restarted, after a pause that grows.
-A bounded run fails instead if a child dies at three starts in a row before it has answered. One that reports a
+A bounded run fails instead if a child dies at five starts in a row before it has answered. One that reports a
 ``TailraceError`` would fail the same way again, so all children leave. If the parent dies, its children see that their pipe is
 closed; they commit and leave.
 
