@@ -102,7 +102,7 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(ran) -> None:
     with closing(EmbeddedLog(ran)) as log:
         log.append("purchases", b"\xc2\x9b2J", b"\x1b\x7f\xc2\x9b31m", 6, (("h\u009b", b"\xc2\x85"),))
     go(ran)
-    (id_,) = (one["id"] for one in listed(ran) if one["key"] == "\u009b2J")
+    (id_,) = (one["id"] for one in listed(ran) if one["record"].get("key") == "\u009b2J")
     for command in (("list", "shop"), ("show", SHOP, id_)):
         for form in ((), ("--json",)):
             text = done("dead-letters", *command, *form, "--log", ran).out
