@@ -127,14 +127,12 @@ def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, mon
 def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
     (letter,) = listed(ran, "--reason", "undecodable")
     assert redrive(ran, "--id", letter["id"])["done"] == [letter["id"]]
-    (number, first), (_, again) = [
+    ((number, first),) = [
         (number, record) for number, record in records(ran, "purchases") if record.value == b"no purchase"
     ]
-    origin = f"{number}-{first.offset}"
-    assert again.headers == (
-        ("trace", b"7"),
-        ("tailrace-redriven", f"shop.dead-letters/{letter['id']}@{origin}".encode()),
-    )
+    ((_, again),) = records(ran, "shop.inbox")
+    said = {"letter": letter["id"], "input": "purchases", "partition": number, "offset": first.offset}
+    assert again.headers == (("tailrace-redriven", msgspec.json.encode(said)), ("trace", b"7"))
     assert again[1:4] == first[1:4]  # timestamp, key, value
 
 
@@ -145,8 +143,9 @@ def test_a_record_that_fails_again_makes_another_letter_that_can_be_redriven(ran
     (new,) = listed(ran, "--reason", "undecodable")
     assert new["id"] != letter["id"]
     assert redrive(ran, "--id", new["id"])["done"] == [new["id"]]
-    found = [record for _, record in records(ran, "purchases") if record.value == b"no purchase"]
-    assert [name for name, _ in found[-1].headers] == ["trace", "tailrace-redriven", "tailrace-redriven"]
+    assert (new["topic"], new["origin_offset"]) == (letter["topic"], letter["origin_offset"])
+    found = sorted(one.headers for _, one in records(ran, "shop.inbox"))
+    assert [[name for name, _ in one] for one in found] == [["tailrace-redriven", "trace"]] * 2
 
 
 def test_a_letter_says_when_it_was_redriven_or_dropped(ran) -> None:
@@ -170,7 +169,7 @@ def test_a_letter_says_when_it_was_redriven_or_dropped(ran) -> None:
 def test_a_letter_of_a_timer_cannot_be_redriven_but_dropped(ran) -> None:
     (letter,) = [one for one in listed(ran) if one["timer"] is not None]
     said = done("dead-letters", "redrive", SHOP, "--id", letter["id"], "--log", ran).out
-    assert "which have no record to append again" in said
+    assert "which have no record to handle again" in said
     assert letter["id"] in {one["id"] for one in listed(ran)}
     done("dead-letters", "drop", SHOP, "--id", letter["id"], "--log", ran)
     assert letter["id"] not in {one["id"] for one in listed(ran)}
@@ -185,7 +184,7 @@ def test_a_dry_run_changes_nothing(ran) -> None:
     assert said.startswith("4 dead letters would be redriven.\n1 dead letter came from timers")
 
 
-def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
+def test_a_record_without_a_key_goes_back_to_its_task(tmp_path) -> None:
     path = tmp_path / "log"
     done("topics", "apply", "--app", SHOP, "--log", path)
     log = EmbeddedLog(path)
@@ -193,7 +192,7 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
     log.close()
     go(path)
     redrive(path, "--all")
-    assert [number for number, _ in records(path, "purchases")] == [1, 1]
+    assert [number for number, _ in records(path, "shop.inbox")] == [1]
 
 
 @pytest.mark.parametrize(

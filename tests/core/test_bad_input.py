@@ -470,7 +470,7 @@ def test_a_value_beyond_the_limit_is_not_decoded_and_its_letter_has_the_beginnin
         h.send(odds, Odd("k", "good"), timestamp_ms=at_ms)
         assert kept(h, keep, "k").good == 2
         assert len(h.dead_letters()) == 4
-        cut, again, keyed, unreadable = (read(0, one) for one in h.log.read("odd.dead-letters"))
+        cut, again, keyed, unreadable = (read("odd", 0, one) for one in h.log.read("odd.dead-letters"))
         assert {one.reason for one in (cut, again, keyed, unreadable)} == {"undecodable"}
         for one in (cut, again):
             assert (one.cut, one.record.headers) == (RECORD_BYTES + 4, ())

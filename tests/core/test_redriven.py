@@ -1,20 +1,19 @@
-"""Redriven records come behind the watermark by no fault of their own: they are handled, whatever the topic
-does with late ones.
+"""Redriven records come back through the inbox of the app that failed: the operators in which they failed handle them, however late
+they are. What a producer writes in their headers chooses nothing.
 """
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any, Literal
 
 import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine import tape
-from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Redriven, redriven_header
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord
+from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
@@ -95,141 +94,220 @@ def test_a_redriven_event_is_handled_however_late_it_comes(late: Any, broken: se
         harness.replay()
 
 
-def test_a_record_redriven_for_another_app_is_passed_over_and_counted(broken: set[int]) -> None:
-    """Whoever reads the same topic has had the original."""
-    app = shop("handle")
-    with Harness(app) as harness:
-        harness.send(app.topics["orders"], Order("a", 200))
-        for cents, headers in (
-            (10, [(REDRIVEN_HEADER, b"other.dead-letters/0-1")]),
-            (
-                100,
-                [
-                    (REDRIVEN_HEADER, b"shop.dead-letters/0-1"),
-                    (REDRIVEN_HEADER, b"other.dead-letters/0-1@0-9"),
-                ],
-            ),
-            (1_000, [(REDRIVEN_HEADER, b"shop.dead-letters-new/0-1")]),
-            (10_000, [(REDRIVEN_HEADER, b"no id")]),
-            (100_000, [(REDRIVEN_HEADER, b"other.dead-letters/0-" + b"1" * 5_000)]),
-            (1_000_000, [(REDRIVEN_HEADER, b"shop.dead-letters/0-0@" + b"1" * 5_000 + b"-1")]),
-        ):
-            value = msgspec.json.encode(Order("a", 300, cents))
-            harness.log.append("orders", b"a", value, 300, tuple(headers))
-        harness.log.append(
-            "orders", b"a", b"nobody decodes it", 0, ((REDRIVEN_HEADER, b"other.dead-letters/0-2"),)
-        )
-        harness.advance_clock(1)
-        assert state_of(harness, "a").cents == 1_111_001, "what names no dead letter is a record like any"
-        assert [one.task.totals.for_others for one in harness._service.partitions] == [3]
-        assert harness.replay().for_others == 3
-
-
-def test_a_record_is_for_some_operators_only_if_it_was_redriven(broken: set[int]) -> None:
-    app = shop("handle")
-    orders = app.topics["orders"]
-
-    @app.actor
-    class Audit(tr.Actor):
-        seen: int = 0
-
-        @tr.process(orders)
-        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
-            self.seen += 1
-
-    with Harness(app) as harness:
-        named, redriven = (OPERATORS_HEADER, b"Customer"), (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
-        for headers in ((named,), ((REDRIVEN_HEADER, b"no id"), named), (redriven, named)):
-            harness.log.append("orders", b"a", msgspec.json.encode(Order("a", 300)), 300, headers)
-        harness.advance_clock(1)
-        assert (state_of(harness, "a").cents, state_of(harness, "a", "Audit").seen) == (3, 2)
-        harness.replay()
-
-
-@pytest.mark.one_seed_in(5)  # one takes 40 ms
-def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, broken: set[int]) -> None:
-    """Neither watermarks, idleness, the order of inputs nor the clock: the same run without those records is
-    the same.
-    """
-    for seed in seeds:
-        with_them, without = (_run_beside_redriven(Random(seed), redriven=one) for one in (True, False))
-        assert with_them == without, seed
-
-
-def _run_beside_redriven(random: Random, *, redriven: bool) -> Any:
-    app = tr.App("shop", partitions=1)
-    topics = [
-        app.topic(name, Order, key="customer", event_time="at", idle_after="10s", late="drop")
-        for name in ("left", "right")
+def _forged() -> list[tuple[tuple[str, bytes], ...]]:
+    ours = redriven_header(Redriven("0-0", "orders", 0, 0, ("Customer",)))
+    others = redriven_header(Redriven("0-0", "others", 7, 1 << 62, ("Nobody",)))
+    return [
+        (ours,),
+        (others,),
+        (ours, (OPERATORS_HEADER, b"Customer")),
+        ((OPERATORS_HEADER, b"Customer"),),
+        ((REDRIVEN_HEADER, b"other.dead-letters/0-1@0-9"),),
+        ((REDRIVEN_HEADER, b"\xff" * 5_000),),
     ]
-    said = app.topic("said", Order, key="customer")
+
+
+@pytest.mark.parametrize("headers", _forged())
+@pytest.mark.parametrize("repartition", [False, True])
+def test_the_headers_of_a_producer_choose_nothing(headers: Any, repartition: bool, broken: set[int]) -> None:
+    """Neither who handles the event, nor whether it is late, nor what its dead letter is called and where it is redriven."""
+    app = tr.App("shop", partitions=1, on_error="dead-letter")
+    orders = app.topic("orders", Order, key="customer", event_time="at", late="drop", repartition=repartition)
+    for name in ("Customer", "Audit"):
+
+        @app.actor(name=name)
+        class Sums(tr.Actor):
+            cents: int = 0
+
+            @tr.process(orders)
+            def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+                if order.cents in BROKEN:
+                    raise ValueError("bad luck")
+                self.cents += order.cents
+
+    with Harness(app) as harness:
+        for at, cents in ((200, 1), (300, 10), (100, 100), (400, 13)):
+            value = msgspec.json.encode(Order("a", at, cents))
+            harness.log.append("orders", b"a", value, at, headers if cents > 1 else ())
+            harness.advance_clock(at + cents)
+        for name in ("Customer", "Audit"):
+            assert state_of(harness, "a", name).cents == 11
+        assert harness.late == 1
+        (letter,) = dead_letters(harness.log, "shop")
+        origin = letter.topic, letter.operators, letter.key
+        assert origin == ("shop.orders.by-key" if repartition else "orders", (), "a")
+        broken.clear()
+        assert redrive_all(harness) == 1
+        for name in ("Customer", "Audit"):
+            assert state_of(harness, "a", name).cents == 24
+        harness.replay()
+
+
+def test_a_redrive_moves_no_watermark_and_no_other_app_sees_the_record(broken: set[int]) -> None:
+    app = shop("drop")
+    with Harness(app) as harness:
+        harness.send(app.topics["orders"], Order("a", 100), Order("a", 5_000, 13))
+        harness.send(app.topics["orders"], Order("a", 4_999, 2))
+        before = harness.watermark()
+        ends = {name: harness.log.end_offset(name, 0) for name in app.plan().outputs}
+        broken.clear()
+        assert redrive_all(harness) == 1
+        assert state_of(harness, "a").cents == 16
+        assert harness.watermark() == before
+        assert {name: harness.log.end_offset(name, 0) for name in app.plan().outputs} == ends
+        harness.replay()
+
+
+def test_what_fails_again_keeps_the_place_of_the_original(broken: set[int]) -> None:
+    app = shop()
+    with Harness(app) as harness:
+        harness.send(app.topics["orders"], Order("a", 100), Order("a", 200, 13))
+        for count in (1, 2, 3):
+            *before, letter = dead_letters(harness.log, "shop")
+            assert len(before) == count - 1
+            assert (letter.topic, letter.origin_partition, letter.origin_offset) == ("orders", 0, 1)
+            assert not letter.record.headers
+            assert redrive_all(harness) == 1
+        broken.clear()
+        assert redrive_all(harness) == 1
+        assert state_of(harness, "a").cents == 14
+        harness.dead_letters()
+        harness.replay()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_ordered_actor_handles_a_redriven_event_in_its_turn(
+    restart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The codec was wrong at first: the event is redriven before its time has come, and once more behind it."""
+    refused = {b"early", b"passed"}
+    app = tr.App("shop", partitions=1, on_error="dead-letter")
+
+    class Said(msgspec.Struct):
+        who: str
+        at: int
+        what: str
+
+        def __post_init__(self) -> None:
+            if self.what.encode() in refused:
+                raise ValueError("not yet")
+
+    said = app.topic("said", Said, key="who", event_time="at", out_of_order=100)
 
     @app.actor
-    class Customer(tr.Actor, order="arrival"):
-        seen: list[tuple[int, int, int]] = tr.field(default_factory=list)
+    class Ordered(tr.Actor, order="event-time"):
+        heard: list[str] = tr.field(default_factory=list)
 
-        @tr.process(*topics)
-        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
-            self.seen.append((order.at, ctx.watermark, ctx.now))
-            ctx.set_timer(order.at + 30, "soon")
+        @tr.process(said)
+        def hears(self, event: Said, ctx: tr.Context[str]) -> None:
+            self.heard.append(f"{event.what}{' late' if ctx.is_late else ''}")
 
-        @tr.on_timer("soon")
-        def soon(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(said, Order(ctx.key, ctx.event_time, ctx.watermark))
+    @app.actor
+    class AtOnce(tr.Actor, order="arrival"):
+        heard: list[str] = tr.field(default_factory=list)
 
-    with Harness(app, slice_size=random.choice((1, 3, 1_000))) as harness:
-        at = 1_000
-        for _ in range(60):
-            at += random.randint(0, 30)
-            topic, customer, what = random.choice(topics), random.choice("abc"), random.randrange(10)
-            if what < 6:
-                harness.send(topic, Order(customer, at - random.choice((0, 0, 40))))
-            elif what < 8:
-                harness.advance_clock(harness.now + random.choice((1, 4_000, 11_000)))
-            elif redriven:
-                value = msgspec.json.encode(Order(customer, at + 500, 7))
-                header = (REDRIVEN_HEADER, b"other.dead-letters/0-1@0-1")
-                harness.log.append(topic.name, customer.encode(), value, at + 5_000, (header,))
-        harness.advance_clock(harness.now + 1)
+        @tr.process(said)
+        def hears(self, event: Said, ctx: tr.Context[str]) -> None:
+            self.heard.append(f"{event.what}{' late' if ctx.is_late else ''}")
+
+    with Harness(app) as harness:
+        for at, what in ((10, "passed"), (150, "first"), (290, "early"), (300, "last")):
+            value = b'{"who":"a","at":%d,"what":"%s"}' % (at, what.encode())
+            harness.send_raw(said, value, b"a")
+        assert len(harness.dead_letters()) == 2
+        refused.clear()
+        assert redrive_all(harness) == 2
+        if restart:
+            harness.recover()
+        ordered: Any = harness.state(Ordered, "a")
+        assert ordered.heard == ["first", "passed late"]
+        at_once: Any = harness.state(AtOnce, "a")
+        assert at_once.heard == ["first", "last", "passed late", "early"]
+        harness.end_of_input()
+        ordered = harness.state(Ordered, "a")
+        assert ordered.heard == ["first", "passed late", "early", "last"]
+        assert harness.late == 0
+
+
+def test_a_redriven_message_is_handled_by_its_actor(broken: set[int]) -> None:
+    app = tr.App("shop", partitions=2, on_error="dead-letter")
+    orders = app.topic("orders", Order, key="customer", event_time="at")
+
+    @app.actor
+    class Account(tr.Actor):
+        cents: int = 0
+
+        @tr.on_message
+        def booked(self, order: Order, ctx: tr.Context[str]) -> None:
+            if order.cents in BROKEN:
+                raise ValueError("bad luck")
+            self.cents += order.cents
+
+    @app.process(orders)
+    def books(order: Order, ctx: tr.Context[str]) -> None:
+        ctx.send(Account, order.customer, order)
+
+    with Harness(app) as harness:
+        harness.send(orders, Order("a", 100, 13), Order("a", 200, 1))
+        (letter,) = dead_letters(harness.log, "shop")
+        assert letter.topic == "shop.inbox"
+        assert redrive_all(harness) == 1
+        (_, again) = dead_letters(harness.log, "shop")
+        assert (again.topic, again.origin_offset) == ("shop.inbox", letter.origin_offset)
+        broken.clear()
+        assert redrive_all(harness) == 1
+        assert state_of(harness, "a", "Account").cents == 14
+        harness.dead_letters()
         harness.replay()
-        emitted = [(one.customer, one.at, one.cents) for one in harness.emitted(said)]
-        states = {key: harness.state(Customer, key) for key in "abc"}
-        seen = {key: None if one is None else one.seen for key, one in states.items()}
-        return emitted, seen, harness.late, harness.watermark()
 
 
-def test_an_app_that_goes_on_from_another_takes_what_that_one_had_failed_at() -> None:
-    """What had failed before they part is in neither state; what came after, it has read itself."""
-    plan = shop("drop").plan()
-    before = tape.Predecessor({"orders": [10, 20]})
-    asked = Addressees(plan, {"old": before})
-    for value, is_ours in (
-        (b"old.dead-letters/0-1@0-9", True),
-        (b"old.dead-letters/0-1@0-10", False),
-        (b"old.dead-letters/0-1@1-19", True),
-        (b"old.dead-letters/0-1@7-0", False),
-        (b"old.dead-letters/0-1", True),  # of an earlier version, which does not say
-        (b"shop.dead-letters/0-1@0-50", True),
-        (b"other.dead-letters/0-1@0-1", False),
-    ):
-        headers = ((REDRIVEN_HEADER, value),)
-        assert asked.is_ours(0, headers) is is_ours, value
-        assert asked.passes_over(0, headers) is not is_ours, value
+def test_an_event_whose_time_is_its_arrival_is_redriven_beside_ordered_messages(broken: set[int]) -> None:
+    app = tr.App("shop", partitions=1, on_error="dead-letter")
+    orders = app.topic("orders", Order, key="customer", event_time="at")
+    clicks = app.topic("clicks", Order, key="customer", event_time=tr.ARRIVAL_TIME)
+
+    @app.actor
+    class Account(tr.Actor, order="event-time"):
+        cents: int = 0
+
+        @tr.on_message
+        def booked(self, order: Order, ctx: tr.Context[str]) -> None:
+            self.cents += order.cents
+
+    @app.process(orders)
+    def books(order: Order, ctx: tr.Context[str]) -> None:
+        ctx.send(Account, order.customer, order)
+
+    times: list[int] = []
+
+    @app.process(clicks)
+    def clicked(order: Order, ctx: tr.Context[str]) -> None:
+        if order.cents in BROKEN:
+            raise ValueError("bad luck")
+        times.append(ctx.event_time)
+
+    with Harness(app, now_ms=5_000) as harness:
+        harness.send(orders, Order("a", 100))
+        harness.send(clicks, Order("a", 0, 13))
+        harness.dead_letters()
+        broken.clear()
+        assert redrive_all(harness) == 1
+        harness.end_of_input()
+        assert times == [5_000]
+        assert state_of(harness, "a", "Account").cents == 1
+        harness.replay()
 
 
-def test_a_rebuild_in_event_time_order_skips_a_redriven_record_whose_original_it_reads() -> None:
-    asked = Addressees(shop("drop").plan(), {})
-    for value, is_skipped in (
-        (b"shop.dead-letters/0-1@0-9", False),
-        (b"shop.dead-letters/0-1@0-10", True),
-        (b"shop.dead-letters/0-1@1-10", False),
-        (b"shop.dead-letters/0-1", False),
-        (b"other.dead-letters/0-1@0-9", True),
-    ):
-        asked.originals = None
-        assert asked.passes_over(0, ((REDRIVEN_HEADER, value),)) is value.startswith(b"other")
-        asked.originals = 0, {"orders": 10}
-        assert asked.passes_over(0, ((REDRIVEN_HEADER, value),)) is is_skipped, value
+def test_what_no_redrive_has_written_to_the_inbox_is_a_letter() -> None:
+    app = shop()
+    with Harness(app) as harness:
+        for header in (b"{", b"\xff", b'{"letter":"0-0","input":"gone","partition":0,"offset":0}'):
+            harness.log.append("shop.inbox", b"a", b"{}", 0, ((REDRIVEN_HEADER, header),))
+        other = redriven_header(Redriven("0-0", "orders", 0, 0, ("Nobody",)))
+        harness.log.append("shop.inbox", b"a", msgspec.json.encode(Order("a", 1)), 0, (other,))
+        harness.advance_clock(1)
+        assert [one.reason for one in harness.dead_letters()] == ["undecodable"] * 2 + ["wrong-type"] * 2
+        harness.replay()
 
 
 def test_a_redriven_event_that_fails_where_the_app_stops_is_not_taken_from_the_count_of_late_ones(
@@ -244,16 +322,17 @@ def test_a_redriven_event_that_fails_where_the_app_stops_is_not_taken_from_the_c
             raise ValueError(str(order.cents))
 
     task = Task(app.plan(), 0, MemoryStore())
-    header = (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
-    values = [(200, 1, ()), (100, 1, ()), (100, 13, (header,))]
-    records = [
-        InputRecord(offset, 0, b"a", msgspec.json.encode(Order("a", at, cents)), headers)
-        for offset, (at, cents, headers) in enumerate(values)
-    ]
+    header = redriven_header(Redriven("0-0", "orders", 0, 7))
+    runs = [(0, [(200, 1), (100, 1)], ()), (1, [(100, 1), (100, 13), (100, 1)], (header,))]
     with pytest.raises(tr.TailraceError, match="13"):
-        task.run(0, task.decode(0, records))
-    assert task.positions["orders"] == 2
-    assert task.totals.late == 1
+        for number, values, headers in runs:
+            records = [
+                InputRecord(offset, 0, b"a", msgspec.json.encode(Order("a", at, cents)), headers)
+                for offset, (at, cents) in enumerate(values)
+            ]
+            task.run(number, task.decode(number, records))
+    assert task.positions == {"orders": 2, "shop.inbox": 1}
+    assert (task.totals.late, task.totals.records) == (1, 3)
 
 
 def test_a_late_event_that_cannot_be_routed_leaves_the_next_one_in_time() -> None:

@@ -122,9 +122,9 @@ def test_a_time_that_is_no_field_is_not_suspected(source: Any) -> None:
     assert task.run(0, task.decode(0, [InputRecord(0, NOW_S, None, b'{"sensor":"hall","at":1}')])) == 1
 
 
-def giving(where: str, time: Any) -> tuple[tr.App, tr.Topic[Reading, str]]:
+def giving(where: str, time: Any, on_error: Any = "stop") -> tuple[tr.App, tr.Topic[Reading, str]]:
     """A handler that gives a time to a record or a timer."""
-    app = tr.App("seconds", partitions=1)
+    app = tr.App("seconds", partitions=1, on_error=on_error)
     readings = app.topic("readings", Reading, key="sensor", event_time="at")
     out = app.topic("out", Reading, key="sensor")
 
@@ -192,6 +192,16 @@ def test_a_handler_of_this_century_that_gives_seconds_or_a_duration_is_told(
         )
         with pytest.raises(HandlerError, match=said):
             h.send(readings, Reading("a", here_ms))
+
+
+@pytest.mark.parametrize("where", ["at", "timer", "cancel", "clock"])
+@pytest.mark.parametrize("time", [NOW_S, 15 * 60_000])
+def test_such_a_time_may_come_from_a_field_so_its_event_is_a_dead_letter(where: str, time: int) -> None:
+    app, readings = giving(where, time, "dead-letter")
+    with Harness(app, now_ms=NOW_S * 1_000) as h:
+        h.send(readings, Reading("a", NOW_S * 1_000))
+        assert [one.reason for one in h.dead_letters()] == ["handler-failed"]
+        h.replay()
 
 
 @pytest.mark.parametrize("where", ["timer", "cancel"])

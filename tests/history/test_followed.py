@@ -171,7 +171,7 @@ def test_a_retired_app_leaves_its_readers_at_its_last_watermark(machine: Machine
     assert machine.log.publications()[messages] == before == 999
     reader.settle()
     assert watermark(reader) == 4_999
-    assert task_of(reader).watermarks.idle == [True]
+    assert task_of(reader).watermarks.idle == [True, False]
     reader.worker.leave()
 
 

@@ -139,7 +139,7 @@ def test_a_letter_is_not_taken_for_one_of_a_topic_that_was_there_before(
             assert close_letters(other, PLAN.app, "redriven", lambda _: True, now_ms=1).done == ["0-0"]
             assert close_letters(other, PLAN.app, "redriven", lambda _: True, now_ms=1).before == ["0-0"]
         Outside(kafka_url).delete(PLAN.dead_letters_topic)
-    values = [one.value for number in range(PLAN.partitions) for one in scan(log, "seen", number)]
+    values = [one.value for number in range(PLAN.partitions) for one in scan(log, PLAN.inbox_topic, number)]
     assert sorted(filter(None, values)) == [b"0", b"1"]
 
 

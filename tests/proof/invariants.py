@@ -52,8 +52,7 @@ class CommitObserver:
         self._last: dict[tuple[str, int, int], int] = {}
         """The last number seen of a task in a partition of a topic."""
         topics = {*plan.outputs, plan.dead_letters_topic}
-        if plan.inbox_topic is not None:
-            topics.add(plan.inbox_topic)
+        topics.add(plan.inbox_topic)
         self._topics = sorted(topics)
         own = (plan.changelog_topic, plan.tape_topic, *self._topics)
         self._reader = log.reader(

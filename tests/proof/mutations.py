@@ -139,7 +139,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
     # Every failure is loud.
     8: {
         "a-refused-record-dropped-in-silence": Mutation(
-            "core.engine.units:Units._refuse", "raise error\n    assert record is not None\n    self.totals.refused += 1", "pass\n    assert record is not None\n    self.totals.refused += 1\n    return", f"{_LAWS} -k loud"
+            "core.engine.units:Units.refuse", "raise error\n    assert record is not None\n    self.totals.refused += 1", "pass\n    assert record is not None\n    self.totals.refused += 1\n    return 1", f"{_LAWS} -k loud"
         ),
         "late-events-not-counted": Mutation(
             "core.engine.task:Task._end_unit", "self.totals.late += self._late_events", "pass", f"{_LAWS} -k loud"

@@ -36,7 +36,7 @@ class Given(NamedTuple):
             return pick(self.log.get((name, partition), []), start, stop)
 
         ends = {one.name: end_of(self.log, one.name, partition) for one in self.plan.inputs}
-        if not inbox and self.plan.inbox_topic is not None:
+        if not inbox:
             del ends[self.plan.inbox_topic]
         return PartitionHistory(
             source, ends, {n: marks for (n, p), marks in self.upstream.items() if p == partition}
@@ -112,7 +112,7 @@ def check_partition(seed: int, trace: list[str]) -> None:
     random = Random(seed)
     app = given(random, trace)
     plan, finish = app.plan, random.random() < 0.3
-    if plan.inbox_topic is not None:
+    if plan.has_messages:
         record_messages(app, random)
     for partition in range(plan.partitions):
         past = app.past(partition, inbox=True)

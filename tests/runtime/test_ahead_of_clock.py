@@ -169,7 +169,7 @@ def test_only_what_moves_a_watermark_by_its_events_is_compared() -> None:
     assert life.said() == [30 * A_DAY_MS]
     plan = app_with().plan()
     found = {one.name: one.ahead_of_clock_ms for one in plan.inputs}
-    assert found == {"again": A_DAY_MS, "sales": A_DAY_MS, "said": None}
+    assert found == {"again": A_DAY_MS, "sales": A_DAY_MS, "said": None, "shop.inbox": None}
 
 
 @pytest.mark.parametrize("settings", [PartitionSettings(), REAL])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.core.records import Output
 from tests.runtime.joining import Service, Step, billing_app, joining_app
 
 SECOND_MS = 1_000
@@ -156,17 +155,3 @@ def test_an_input_that_comes_back_behind_its_actor_is_named_at_once_and_when_the
     assert len(told()) == 2
     service.worker.leave()
     assert told()[2:] == ["29 events late because 'carts' had been idle for 61s: raise its idle_after (1m)"]
-
-
-def test_records_for_other_apps_are_told_once_and_again_at_ten_times_as_many(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    service = Service(joining_app())
-    for _ in range(12):
-        writer = service.log.writer("outside")
-        writer.append([Output("left", b"a", b"", 0, (("tailrace-redriven", b"other.dead-letters/0-0"),))], 0)
-        writer.commit()
-        service.settle()
-    told = [one.message for one in caplog.records if "skipped so far" in one.message]
-    assert [one.partition(",")[0] for one in told] == ["1 record skipped so far", "10 records skipped so far"]
-    service.worker.leave()

@@ -32,7 +32,7 @@ class TestCommit:
         assert world.log.read("shop.changelog") == world.log.read("shop.tape") == []
         partition.commit()
         assert len([what for what in world.said() if what.startswith("sold")]) == len(SALES)
-        assert world.committed() == {"returns": 0, "sales": len(SALES)}
+        assert world.committed() == {"returns": 0, "sales": len(SALES), "shop.inbox": 0}
         assert {row.key: row.value for row in world.log.read("shop.changelog")}.items() >= {
             row: value for row, value in world.rows() if row[:1] != b"i"
         }.items()
@@ -229,7 +229,7 @@ class TestFailures:
         world.sell(*SALES)
         with world.striking("fetch", LogUnavailableError("away")), pytest.raises(LogUnavailableError):
             partition.poll()
-        assert partition.task.positions == {"returns": 0, "sales": 0}
+        assert partition.task.positions == {"returns": 0, "sales": 0, "shop.inbox": 0}
 
     @pytest.mark.parametrize("struck", ["append", "commit"])
     def test_a_log_that_cannot_be_written_ends_it_and_the_next_one_goes_on(self, struck) -> None:

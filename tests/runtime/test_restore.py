@@ -197,7 +197,7 @@ class TestOffsets:
         world.sell(*sales(0, 10))
         world.log.delete_before("sales", 0, 4)
         partition = world.running()
-        assert partition.task.positions == {"sales": 4, "returns": 0}
+        assert partition.task.positions == {"sales": 4, "returns": 0, "shop.inbox": 0}
         run_dry(partition)
         partition.commit()
         assert world.committed()["sales"] == 10
@@ -243,7 +243,7 @@ class TestOffsets:
             if stood is not None:
                 world.log.writer("tool").commit({TopicPartition("words", 0): stood}, "shop")
             world.plan = app.plan()
-            assert world.running().task.positions == {"words": stood or 1}
+            assert world.running().task.positions == {"words": stood or 1, "shop.inbox": 0}
 
     def test_an_input_that_lost_what_was_not_read_is_an_error_that_names_it(self) -> None:
         world = made()

@@ -149,13 +149,12 @@ def _choosing(command: Callable[..., None]) -> Callable[..., None]:
     return app_argument(command)
 
 
-@dead_letters.command(short_help="Append records to their topics again, each once.")
+@dead_letters.command(short_help="Handle records again, each once.")
 @_choosing
 def redrive(**chosen: Any) -> None:
-    """Append the records of open dead letters to their topics again, each once.
+    """Append the records of open dead letters to the inbox of the app, each once: it handles them again, and no other app does.
 
-    Letters that were redriven or dropped before are left out, so the command can be repeated. Each record has a header,
-    tailrace-redriven, that names its dead letter.
+    Letters that were redriven or dropped before are left out, so the command can be repeated.
     """
     _close("redriven", **chosen)
 
@@ -214,7 +213,7 @@ def _lines(outcome: Closed, how: How, *, dry_run: bool) -> Iterator[str]:
             outcome.cut,
             f"have only the beginning of a record that was too large: {_some(outcome.cut)}. Its producer has to send it again.",
         ),
-        (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),
+        (outcome.without_record, f"came from timers, which have no record to handle again: {timers}"),
     ]
     for ids, said in lines:
         if ids or ids is outcome.done:

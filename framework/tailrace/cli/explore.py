@@ -102,17 +102,11 @@ def _lines(report: ExploreReport, feed: Feed, records: int) -> Iterator[Part]:
             f"note: {counted(feed.from_the_future, 'record')} left out: their event times are too far ahead of the "
             "clock (ahead_of_clock)"
         )
-    if feed.redriven:
-        yield (
-            f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their "
-            "originals are included"
-        )
 
 
 def _said(report: ExploreReport, feed: Feed) -> dict[str, object]:
     return {
         **msgspec.to_builtins(report),
-        "redriven": feed.redriven,
         "from_the_future": feed.from_the_future,
         "seconds": round(report.seconds, 3),
         "equal": report.equal,

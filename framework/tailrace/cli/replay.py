@@ -177,8 +177,6 @@ def _lines(plan: Plan, report: ReplayReport, *, compared: bool) -> Iterator[Part
         f"{counted(report.outputs, 'output')} "
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
-    if report.for_others:
-        yield f"{counted(report.for_others, 'record')} redriven for other apps, skipped"
     yield from (f"note: {note}" for note in report.notes)
     if not compared:
         return
@@ -208,17 +206,7 @@ def _outputs_too(found: Differences) -> str:
 
 
 def _said(plan: Plan, report: ReplayReport) -> dict[str, object]:
-    counts = [
-        "partitions",
-        "commits",
-        "records",
-        "timers",
-        "for_others",
-        "outputs",
-        "rows",
-        "compared",
-        "notes",
-    ]
+    counts = ["partitions", "commits", "records", "timers", "outputs", "rows", "compared", "notes"]
     return {
         "app": plan.app,
         **{name: getattr(report, name) for name in counts},

@@ -69,8 +69,6 @@ def _lines(report: AppReport) -> Iterator[str]:
         yield from wrapped(f"last failure: {instant(failed.at_ms)}: {failed.error}{where}")
     yield ""
     yield from _tasks(report)
-    if passed_over := sum(one.for_others for one in tasks):
-        yield f"{counted(passed_over, 'record')} redriven for other apps, skipped"
     yield ""
     yield from _sources(tasks)
     for one in tasks:

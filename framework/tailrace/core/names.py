@@ -50,7 +50,7 @@ def _own(ending: str) -> Callable[[str], str]:
 tape_of: Final = _own(TAPE)
 """The topic with the causes of all commits; its partitions are the tasks."""
 inbox_of: Final = _own(".inbox")
-"""The topic with the messages between actors."""
+"""The topic with the messages between actors, and the redriven records."""
 dead_letters_of: Final = _own(".dead-letters")
 """The topic with the events that could not be handled."""
 redriven_of: Final = _own(".redriven")

@@ -6,8 +6,7 @@ time and key. It is a plain tuple because one is made for every event::
     (offset, event_time_ms, key, event, record)
 
 ``event_time_ms`` is None if the event takes its time from the clock (arrival time), or is not to be handled.
-In the latter case ``event`` is a ``Refused`` with the reason, or ``FOR_OTHERS`` if the record was redriven
-for another app. Of a deletion in a table it is ``DELETED``.
+In the latter case ``event`` is a ``Refused`` with the reason. Of a deletion in a table it is ``DELETED``.
 """
 
 from __future__ import annotations
@@ -125,15 +124,6 @@ class Refused(NamedTuple):
     hint: str = ""
 
 
-class ForOthers:
-    """In place of the event of a record that was redriven for another app."""
-
-    __slots__ = ()
-
-
-FOR_OTHERS: Final = ForOthers()
-
-
 class Deleted(Enum):
     """In place of the event of a record without a value in a table: its key is deleted."""
 
@@ -144,7 +134,9 @@ DELETED: Final = Deleted.DELETED
 
 
 class Delivery(NamedTuple):
-    """A message from the inbox, decoded: the route that takes it, and the message."""
+    """A message from the inbox, or a redriven event: decoded, with the routes that take it."""
 
-    route: Any
+    routes: tuple[Any, ...]
     message: Any
+    redriven: int = -1
+    """The number of the input that it was redriven for; -1 for a message."""

@@ -126,7 +126,7 @@ class _Drawn:
                 actor.name,
                 about=(*_meaning(actor), *_facts(actor), *_order(plan.operators[actor.index])),
             )
-        if plan.inbox_topic is not None:
+        if plan.has_messages:
             id_ = _id("inbox", plan.inbox_topic)
             self._node(id_, "inbox", plan.inbox_topic, partitions=plan.partitions)
         for one in plan.inputs:
@@ -136,7 +136,7 @@ class _Drawn:
                 self._taken(_stream(plan, stream), route)
         for actor in plan.actors:
             for message in actor.messages.values():
-                self._taken(_id("inbox", str(plan.inbox_topic)), message.route)
+                self._taken(_id("inbox", plan.inbox_topic), message.route)
             for route in (*actor.event_timers.values(), *actor.processing_timers.values()):
                 self._emitted(route)
             for field in declaration_of(actor.cls).components.values():
@@ -193,7 +193,7 @@ class _Drawn:
         allowed = plan.operators[route.operator]
         for one in found.edges & allowed.emits:
             self._edge(owner, self._target(one), "emits", route.name)
-        if found.actors & allowed.sends and plan.inbox_topic is not None:
+        if found.actors & allowed.sends:
             self._edge(owner, _id("inbox", plan.inbox_topic), "sends", route.name)
 
     def _emits(self, operator: OperatorPlan) -> None:
@@ -204,7 +204,7 @@ class _Drawn:
             return  # it only forwards a topic
         for one in operator.emits:
             self._edge(owner, self._target(one), "emits")
-        if operator.sends and plan.inbox_topic is not None:
+        if operator.sends:
             self._edge(owner, _id("inbox", plan.inbox_topic), "sends")
 
     def _target(self, one: Target[Any, Any]) -> str:

@@ -46,7 +46,7 @@ def about(plan: Plan, reference: str) -> About:
         version=plan.version,
         code=digest_of(sorted(code_of(reference, plan).items())),
         partitions=plan.partitions,
-        inputs=[one for one in read if one not in own],
+        inputs=[one for one in read if one not in own and one != plan.inbox_topic],
         own=sorted(own),
         topics=[*read, *plan.outputs, *internal_topics(plan)],
         timers=any(one.schema.timers for one in plan.actors),

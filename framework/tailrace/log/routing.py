@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
-from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.errors import UnknownTopicError, UsageError
 from tailrace.core.names import is_kept, is_passed_on
 from tailrace.core.records import RawOutput, too_large
@@ -102,9 +101,8 @@ class Router:
 
     def _check_sizes(self, outputs: Sequence[RawOutput], count: int) -> None:
         """Refuse the first record that is too large, if any: the longest key and value may be of different records."""
-        for topic, key, value, _, headers in outputs:
-            is_redriven = any(name == REDRIVEN_HEADER for name, _ in headers)
-            if len(value or b"") + len(key or b"") > self.max_record_bytes and not is_redriven:
+        for topic, key, value, _, _ in outputs:
+            if len(value or b"") + len(key or b"") > self.max_record_bytes:
                 raise too_large(topic, key, value, self.max_record_bytes, self._numbers_of([key], count)[0])
 
     def _count(self, topic: str, partition: int | None) -> int:

@@ -3,7 +3,6 @@
     emits behind the watermark    the first event of a handler to a topic, and again at ten times as many, over all partitions of the
                                   worker and all restarts of one
     late events that are dropped  the first one, and again at ten times as many, over all partitions of the worker
-    records for other apps        the same: they were redriven, or have the header of a redrive
     late after idleness           the first event of an input that was late because the input had been idle, and again at ten times
                                   as many; and their number when the worker leaves
     a source that holds           when an operator's watermark has not moved for ``HELD_MS`` while the worker took records of the
@@ -75,7 +74,7 @@ class Alerts:
         self._held: set[tuple[int, int]] = set()
         """Operator and source of what is held in a partition, and was logged."""
         self._dropping = sorted({one.name for one in plan.inputs if one.late == "drop"})
-        self._late = self._left_out = self._for_others = 0
+        self._late = self._left_out = 0
         self._after_idle: dict[tuple[str, int], tuple[int, int]] = {}
         """By source and partition: events late after idleness since the start of the partition here, and how long that was."""
 
@@ -148,17 +147,6 @@ class Alerts:
             extra = {"app": self.plan.app, "partition": partition, "events": self._left_out}
             _log.warning(
                 "%s dropped so far, because they came late", counted(self._left_out, "event"), extra=extra
-            )
-
-    def for_others(self, partition: int, records: int) -> None:
-        """More records had the header of a redrive for another app, and were skipped."""
-        self._for_others += records
-        if self._has_grown("others", self._for_others):
-            _log.warning(
-                "%s skipped so far, because the header tailrace-redriven says that it was redriven for another app. Any producer "
-                "can set this header",
-                counted(self._for_others, "record"),
-                extra={"app": self.plan.app, "partition": partition, "records": self._for_others},
             )
 
     def late_after_idle(self, partition: int, source: str, late: int, known: Idleness) -> None:
@@ -250,7 +238,7 @@ class PartitionAlerts:
         self._alerts = alerts
         self._number = number
         totals = task.totals
-        self._late, self._left_out, self._for_others = totals.late, totals.dropped, totals.for_others
+        self._late, self._left_out = totals.late, totals.dropped
         idleness = task.watermarks.idleness
         self._after_idle = {name: one.late for name, one in idleness.items()}
         """By source: events late after idleness that were counted before."""
@@ -282,9 +270,6 @@ class PartitionAlerts:
         if (dropped := task.totals.dropped) > self._left_out:
             self._alerts.dropped(self._number, dropped - self._left_out)
             self._left_out = dropped
-        if (others := task.totals.for_others) > self._for_others:
-            self._alerts.for_others(self._number, others - self._for_others)
-            self._for_others = others
         moved = {name for name, at in task.positions.items() if at != self._positions.get(name, at)}
         self._positions |= task.positions
         for one in self._watched:

@@ -153,7 +153,7 @@ class DeadLetterMonitor:
                 records, next_offset = [], self._log.start_offset(self._topic, number)
                 self._reader.seek(self._topic, number, next_offset)
             for record in records:
-                self._count(letters.read(number, record))
+                self._count(letters.read(self._app, number, record))
             self._positions[number] = next_offset
             unread.popleft()
             if more:

@@ -278,7 +278,6 @@ _TOTALS: Final = (
     ("tailrace_late_events", "late", "Late events."),
     ("tailrace_dropped_events", "dropped", "Late events that their handlers left out."),
     ("tailrace_refused_records", "refused", "Records without a valid event, key or time."),
-    ("tailrace_records_for_others", "for_others", "Records that were redriven for another app, and skipped."),
     ("tailrace_failed_units", "failed", "Records and timers whose handler has failed."),
     ("tailrace_ordered_events", "ordered", "Events that were handled in their turn."),
 )

@@ -40,7 +40,7 @@ from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputEndedError, LogUnavailableError
-from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark
+from tailrace.core.records import Head, InputRecord, Output, RecordMark
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.log.routing import keep_partitions
@@ -298,10 +298,9 @@ class Slices:
                 heads = task.decode(number, records)
                 merge.offer(number, heads)
                 merge.unread(number, unread)
-                if any(head[3] is not FOR_OTHERS for head in heads):
-                    self._check_open(one.plan, records[0].offset)
-                    one.idle_since_ms, one.is_idle = None, False
-                    task.wake(number)  # before another input is taken: this one has something to read
+                self._check_open(one.plan, records[0].offset)
+                one.idle_since_ms, one.is_idle = None, False
+                task.wake(number)  # before another input is taken: this one has something to read
                 continue
             one.asked = True
             self.passed.note(one.plan.name, offset)

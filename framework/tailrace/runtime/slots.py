@@ -111,4 +111,4 @@ class Slot:
 def records_taken(partition: Partition) -> int:
     """The number of records that a running partition has taken, those that it refused or that are for others included."""
     totals = partition.task.totals
-    return totals.records + totals.refused + totals.for_others
+    return totals.records + totals.refused

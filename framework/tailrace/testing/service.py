@@ -309,7 +309,7 @@ class Service:
 
 
 def _records_of(task: Task) -> int:
-    return task.totals.records + task.totals.refused + task.totals.for_others
+    return task.totals.records + task.totals.refused
 
 
 def drain(task: Task) -> None:

@@ -64,13 +64,9 @@ def record(order: Order) -> Output:
     return Output("orders", order.customer.encode(), msgspec.json.encode(order), order.at)
 
 
-def is_redriven(one: InputRecord) -> bool:
-    return any(name == "tailrace-redriven" for name, _ in one.headers)
-
-
 def originals(records: Iterable[InputRecord]) -> list[Order]:
     """What producers have appended."""
-    return [msgspec.json.decode(one.value or b"", type=Order) for one in records if not is_redriven(one)]
+    return [msgspec.json.decode(one.value or b"", type=Order) for one in records]
 
 
 def counted(ids: Iterable[Order]) -> dict[str, list[int]]:

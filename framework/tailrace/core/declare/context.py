@@ -293,7 +293,7 @@ class Context(ContextTimers, Generic[K]):
         """
         plan = self._plan.actor_of(actor)
         name = plan.message_names.get(message.__class__)
-        if name is None or self._plan.inbox_topic is None:
+        if name is None:
             raise UsageError(
                 f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take such "
                 "messages",

@@ -59,7 +59,7 @@ def refuse_seconds(time_ms: int, here_ms: int, does: str) -> None:
     ``does`` begins the message of the UnfitValueError.
     """
     if here_ms >= _OF_TODAY_MS and 0 < time_ms < SECONDS_FIRST_MS:
-        raise UsageError(
+        raise UnfitValueError(
             f"{does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like a duration: the handler's time is "
             f"{to_datetime(here_ms).isoformat()}",
             hint="Times are instants: add it to one, such as ctx.event_time or ctx.now.",

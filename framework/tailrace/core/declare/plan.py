@@ -95,7 +95,7 @@ class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
     ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, since its
-    records are the task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or
+    records are messages, and redriven records of other inputs. ``key_of`` is None for an input whose key is the record's own key, bytes or
     None. ``time_of`` returns milliseconds, or None for an event without a time. ``time_of`` itself is None
     unless ``time_kind`` is ``"field"``.
     """
@@ -206,9 +206,9 @@ class ActorPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """An app, compiled. ``inputs`` are in the order of their topics' names, with any inbox last.
+    """An app, compiled. ``inputs`` are in the order of their topics' names, with the inbox last.
 
-    ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the
+    ``operators`` are the actors, by number, then the
     functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``stages`` is
     the number of stages. ``order`` is the place of each actor among timers of one instant. ``circles`` are
     the names of operators that reach each other.
@@ -221,7 +221,7 @@ class Plan:
     inputs: tuple[InputPlan, ...]
     actors: tuple[ActorPlan, ...]
     outputs: tuple[str, ...]
-    inbox_topic: str | None
+    inbox_topic: str
     changelog_topic: str
     tape_topic: str
     dead_letters_topic: str
@@ -245,6 +245,11 @@ class Plan:
         """Topics and channels that the app writes: those of its operators, and those for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether an actor takes messages."""
+        return any(actor.messages for actor in self.actors)
 
     def actor_of(self, cls: type[Any]) -> ActorPlan:
         """The plan of an actor class. Raises UsageError if it is not one of the app's."""

@@ -72,16 +72,15 @@ def make_plan(app: Declarations) -> Plan:
         stream.index = index
     read = _read(app, inner, takers, numbers)
     topics = dict(app.topics) | {name: one.topic for name, one in read.items()}
-    inbox = inbox_of(app.name) if any(actor.messages for actor in actors) else None
     operators = _operators(app, names, inner, actors)
-    flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
+    flow = find_flow(operators, [one.as_source() for one in read.values()], inbox_of(app.name))
     ordered = ordered_operators(app, operators, flow)
     join(operators, ordered, flow)
-    sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
     inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
-    if inbox is not None:
-        messages = [message.route for actor in actors for message in actor.messages.values()]
-        inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, messages)))
+    messages = [message.route for actor in actors for message in actor.messages.values()]
+    inbox = inbox_of(app.name)
+    sources = (*sorted(read), inbox, *flow.channels)
+    inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, messages)))
     plan = Plan(
         app=app.name,
         version=app.version,

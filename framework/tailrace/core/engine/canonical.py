@@ -5,8 +5,8 @@ is still an order that depends only on the records, so every rebuild produces th
 rule of ``merge``, with all records available from the start:
 
     order        the head with the lowest event time first, in steps of the tolerance; within a step by input
-                 and partition. A refused head goes at once; a record that was redriven for another app goes
-                 even before that. Inputs that are not waited for live (reference data, inbox) are merged like
+                 and partition. A refused head goes at once, and a redriven one
+                 comes last, as it was redriven after something had been corrected. Inputs that are not waited for live (reference data, inbox) are merged like
                  the others: all of their records are available
     arrival      a record whose event time is its arrival is placed by its timestamp
     clock        the highest record timestamp so far (of inputs; a message has none of its own), applied
@@ -49,7 +49,7 @@ from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
-from tailrace.core.records import FOR_OTHERS, Head, Output
+from tailrace.core.records import Head, Output
 
 
 class Canonical:
@@ -219,9 +219,6 @@ class Canonical:
         for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
             time_ms = lane.times[lane.at]
             if time_ms is None:
-                if lane.heads[lane.at][3] is FOR_OTHERS:
-                    # Before all others: it may be the last record before the lane's end.
-                    return lane, NO_WATERMARK
                 at_once = at_once or lane
                 continue
             ready.append((time_ms // TOLERANCE_MS, rank))

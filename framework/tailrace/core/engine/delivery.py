@@ -6,7 +6,7 @@ these records must come from the tasks themselves. Each output for an own input 
 reads it, directly after the step that made it, in the order of sending, before any other record. No recorded
 copy is read, so the result depends only on the records from outside.
 
-    own input    the inbox, and every input that an operator of the app may write, or that gets routed late
+    own input    the inbox with messages, and every input that an operator of the app may write, or that gets routed late
                  events. Records that others have written to it are added at their place (``add``)
     offset       counts up from the task's position. If the topic has a recorded past, it starts after every
                  real offset (``BEYOND``), so a task that continues cannot take it for a recorded one
@@ -41,9 +41,11 @@ BEYOND = 1 << 40
 
 
 def own_inputs(plan: Plan) -> dict[str, InputPlan]:
-    """The inputs that the app may write, by name: its inbox, and targets of its operators or late events."""
+    """The inputs that the app may write, by name: its inbox, if it sends messages, and targets of its operators or late events."""
     written = plan.written
-    return {one.name: one for one in plan.inputs if one.is_inbox or one.name in written}
+    return {
+        one.name: one for one in plan.inputs if (one.is_inbox and plan.has_messages) or one.name in written
+    }
 
 
 class Delivered(NamedTuple):

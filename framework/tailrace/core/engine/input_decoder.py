@@ -19,25 +19,14 @@ from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled, to_datetime
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import FAILURES
-from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
+from tailrace.core.engine.redriven import is_redriven, redriven_in
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
-from tailrace.core.records import (
-    DELETED,
-    FOR_OTHERS,
-    RECORD_BYTES,
-    UNREADABLE,
-    Delivery,
-    Head,
-    Headers,
-    InputRecord,
-    Refused,
-)
+from tailrace.core.records import DELETED, RECORD_BYTES, UNREADABLE, Delivery, Head, InputRecord, Refused
 from tailrace.core.values.nesting import DEEPEST, depth_test
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
-_SPECIAL: Final = frozenset((REDRIVEN_HEADER, UNREADABLE))
 
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
@@ -127,8 +116,8 @@ class BoundInput:
         return route, None if route.target is None else self.tables[route.target.index]
 
     def takers(self, delivery: Delivery) -> Sequence[BoundRoute]:
-        """The routes that get a message."""
-        return (self._bound(delivery.route),)
+        """The routes that get a message, or a redriven event."""
+        return tuple(map(self._bound, delivery.routes))
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
         """Let the actors' tables read ahead the rows that a run needs, if the run is long enough."""
@@ -140,10 +129,12 @@ class BoundInput:
 class InputDecoder:
     """Makes heads from the records of one input."""
 
-    def __init__(self, plan: Plan, input_plan: InputPlan, addressees: Addressees) -> None:
-        self._plan, self._whole = input_plan, plan
-        self._addressees = addressees
+    def __init__(self, plan: Plan, input_plan: InputPlan) -> None:
+        self._plan, self._operators = input_plan, plan.operators
         self._actors = {actor.name: actor for actor in plan.actors}
+        others = (one for one in plan.inputs if input_plan.is_inbox and not one.is_inbox)
+        self._of_redriven = {one.name: InputDecoder(plan, one) for one in others}
+        """For an inbox: the decoders of redriven records, by input."""
         topic = input_plan.topic
         self._too_deep = None if topic is None else depth_test(topic.settings.format, topic.type)
         self._clock_ms: int | None = None
@@ -157,12 +148,16 @@ class InputDecoder:
         anything.
         """
         if self._plan.is_inbox:
-            return [self._message(record) for record in records]
-        self._clock_ms, self._latest_ms = clock_ms, self._plan.time_max_ms
-        if clock_ms is not None and self._plan.ahead_of_clock_ms is not None:
-            self._latest_ms = min(self._latest_ms, clock_ms + self._plan.ahead_of_clock_ms)
-        at_once = self._sound(records)
-        heads = [self._decoded(record) for record in records] if at_once is None else at_once
+            heads = [
+                self._again(record, clock_ms) if is_redriven(record.headers) else self._message(record)
+                for record in records
+            ]
+        else:
+            self._clock_ms, self._latest_ms = clock_ms, self._plan.time_max_ms
+            if clock_ms is not None and self._plan.ahead_of_clock_ms is not None:
+                self._latest_ms = min(self._latest_ms, clock_ms + self._plan.ahead_of_clock_ms)
+            at_once = self._sound(records)
+            heads = [self._decoded(record) for record in records] if at_once is None else at_once
         if refused := self.from_the_future:
             return [
                 _refused(head[4], FROM_THE_FUTURE, "") if head[4] and head[0] in refused else head
@@ -171,13 +166,6 @@ class InputDecoder:
         return heads
 
     def _decoded(self, record: InputRecord) -> Head:
-        if record.headers and self._addressees.passes_over(self._plan.index, record.headers):
-            return record.offset, None, None, FOR_OTHERS, record
-        if record.headers and not self._is_taken(record.headers):
-            names = dict(record.headers)[OPERATORS_HEADER].decode(errors="replace")
-            return _refused(
-                record, "wrong-type", f"it was redriven for {names}, which does not take it any more"
-            )
         if record.value is None and self._plan.is_table:
             return self._head(DELETED, record)
         if record.value is None:
@@ -203,11 +191,6 @@ class InputDecoder:
             return _refused(record, "undecodable", f"{type(error).__name__}: {error}")
         return self._head(event, record)
 
-    def _is_taken(self, headers: Headers) -> bool:
-        """Whether an operator takes the record that it was redriven for."""
-        takers = addressed(self._whole, headers)
-        return takers is None or any(route.operator in takers for route in self._plan.routes)
-
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
         """Make heads in bulk; None if a record may be refused or skipped, or has no time of its own."""
         plan = self._plan
@@ -215,7 +198,7 @@ class InputDecoder:
             return None
         try:
             offsets, stamps, record_keys, values, headers = zip(*records, strict=True)
-            if any(headers) and not _SPECIAL.isdisjoint(map(_name_of, chain.from_iterable(headers))):
+            if any(headers) and UNREADABLE in map(_name_of, chain.from_iterable(headers)):
                 return None
             longest = max(map(len, values))
             if longest > RECORD_BYTES or (
@@ -305,12 +288,41 @@ class InputDecoder:
             actor = self._actors[actor_name]
             message = actor.messages[name]
             key = actor.key_codec.decode(record.key or b"")
-            delivery = Delivery(message.route, message.decode(encoded))
+            delivery = Delivery((message.route,), message.decode(encoded))
         except KeyError as error:
             return _refused(record, "wrong-type", f"a message for {error}, which this app does not have")
         except (msgspec.MsgspecError, ValueError, TailraceError) as error:
             return _refused(record, "undecodable", str(error))
         return record.offset, record.timestamp_ms, key, delivery, record
+
+    def _again(self, record: InputRecord, clock_ms: int | None) -> Head:
+        """The head of a redriven record: see ``redriven``."""
+        try:
+            redriven = redriven_in(record.headers)
+        except msgspec.MsgspecError as error:
+            return _refused(record, "undecodable", f"no redrive has written its header: {error}")
+        assert redriven is not None
+        decoder, number = self._of_redriven.get(redriven.input), self._plan.index
+        if decoder is not None:
+            (head,), number = decoder.decode((record,), clock_ms), decoder._plan.index
+        elif redriven.input == self._plan.name:
+            head = self._message(record)
+        else:
+            detail = f"it was redriven for the input {redriven.input!r}, which the app does not read any more"
+            return _refused(record, "wrong-type", detail)
+        offset, time_ms, key, event, _ = head
+        if type(event) is Refused:
+            return head
+        taken: Delivery = event if decoder is None else Delivery(decoder._plan.routes, event)
+        routes: tuple[Route, ...] = taken.routes
+        named, operators = redriven.operators, self._operators
+        to = tuple(one for one in routes if not named or operators[one.operator].name in named)
+        if not to:
+            names = ", ".join(named)
+            return _refused(
+                record, "wrong-type", f"it was redriven for {names}, which does not take it any more"
+            )
+        return offset, time_ms, key, Delivery(to, taken.message, number), record
 
 
 def _refused(record: InputRecord, reason: BadReason, detail: str, hint: str = "") -> Head:

@@ -12,10 +12,12 @@ from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
+from tailrace.core.records import Delivery, Head, InputRecord, Refused
 
-RecordOrigin: TypeAlias = Literal["sent", "redriven", "others"]
-"""Origin of a record of an own input: this app sent it, it was redriven for this app, or others wrote it."""
+RecordOrigin: TypeAlias = Literal["sent", "others"]
+"""Origin of a record of an own input: this app sent it, or others wrote it."""
+_LAST = 1 << 60
+"""Later than any event."""
 
 
 def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
@@ -38,9 +40,7 @@ class PartitionHistory:
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
     record_origin: Callable[[str, InputRecord], RecordOrigin] = written_by_others
-    """For own inputs that are delivered: records that the app sent are left out, and a redriven record is
-    placed after all records before it.
-    """
+    """For own inputs that are delivered: records that the app sent are left out."""
     idle: Collection[str] | None = None
     """The inputs from outside that are idle from their ends on; None: as the clock decides."""
     sent: Collection[str] = ()
@@ -104,8 +104,8 @@ class InputLane:
         """Clock readings of the heads. A message has none, nor has a timestamp that lies in the future."""
         self.at = self.count = 0
         """The place of the next head, and the number of all heads so far."""
-        self._highest = NO_WATERMARK
-        """The highest event time of an own input so far, including records that the app has sent."""
+        self._redriven_last = plan.is_inbox and (delivered or not task.plan.has_messages)
+        """Whether redriven records come after all events. Messages that are read as they were recorded do not wait for them."""
         self._past = past
         self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
 
@@ -121,16 +121,19 @@ class InputLane:
                 self.times = [_order_time(head) for head in self.heads]
             latest_ms = FOREVER if self.task.event_clock_ms is None else self.task.event_clock_ms + A_DAY_MS
             self.stamps = [
-                NO_WATERMARK
-                if self._inbox or head[3] is FOR_OTHERS or record.timestamp_ms > latest_ms
-                else record.timestamp_ms
-                for head, record in zip(self.heads, records, strict=True)
+                NO_WATERMARK if self._inbox or record.timestamp_ms > latest_ms else record.timestamp_ms
+                for record in records
             ]
             self.at = 0
             if self._as_of_ms is not None:
                 records = self._up_to(self._as_of_ms, records)
             if self.delivered:
                 self._leave_out(records)
+            if self._redriven_last:
+                self.times = [
+                    _LAST if type(head[3]) is Delivery and head[3].redriven >= 0 else time_ms
+                    for head, time_ms in zip(self.heads, self.times, strict=True)
+                ]
             self.count += len(self.heads)
             if self.sent and (times := [one for one in self.times if one is not None]):
                 self._mark(max(times))
@@ -159,20 +162,11 @@ class InputLane:
         return [records[at] for at in kept]
 
     def _leave_out(self, records: Sequence[InputRecord]) -> None:
-        """Drop an own input's records that the app sent. A redriven one is ordered after all earlier ones."""
-        kept: list[tuple[Head, int | None, int]] = []
-        for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
-            if time_ms is not None:
-                self._highest = max(self._highest, time_ms)
-            origin = self._past.record_origin(self.name, record)
-            if origin != "sent":
-                placed_ms = (
-                    self._highest if origin == "redriven" and self._highest != NO_WATERMARK else time_ms
-                )
-                kept.append((head, placed_ms, stamp))
-        self.heads = [head for head, _, _ in kept]
-        self.times = [time_ms for _, time_ms, _ in kept]
-        self.stamps = [stamp for _, _, stamp in kept]
+        """Drop an own input's records that the app sent."""
+        kept = [at for at, one in enumerate(records) if self._past.record_origin(self.name, one) != "sent"]
+        self.heads = [self.heads[at] for at in kept]
+        self.times = [self.times[at] for at in kept]
+        self.stamps = [self.stamps[at] for at in kept]
 
     def next_offset(self) -> int:
         """The offset up to which all records have been taken."""
@@ -184,7 +178,7 @@ def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tupl
 
 
 def _order_time(head: Head) -> int | None:
-    if head[1] is not None or type(head[3]) is Refused or head[3] is FOR_OTHERS:
+    if head[1] is not None or type(head[3]) is Refused:
         return head[1]
     assert head[4] is not None
     return head[4].timestamp_ms

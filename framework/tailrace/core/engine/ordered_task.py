@@ -11,19 +11,18 @@ it whatever is rare: late events, and events of inputs that others read, too.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, BoundRoute
-from tailrace.core.engine.redriven import addressed
 from tailrace.core.engine.task_state import TaskState
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.waiting_runs import Waiter
 from tailrace.core.errors import IncompatibleStateError, StateUnavailableError
-from tailrace.core.records import Head, InputRecord
+from tailrace.core.records import Delivery, Head, InputRecord, Refused
 
 NOBODY: Final[frozenset[int]] = frozenset()
 NOT_TOUCHED: Final[bytes | None] = b""
@@ -56,10 +55,8 @@ class OrderedTask(TaskState):
         """``Task.run`` for an input whose events wait in ordered operators."""
         plan, marks, totals, firing = one.plan, self.watermarks, self.totals, self._firing
         number = plan.index
-        slept, marks.idle[number] = marks.idle[number], False
-        unhandled, others = totals.refused + totals.for_others, totals.for_others
-        firing.budget = self.settings.firing_budget
-        unit = self._unit
+        slept, refused, marks.idle[number] = marks.idle[number], totals.refused, False
+        firing.budget, unit = self.settings.firing_budget, self._unit
         unit.taken, sent = start, len(unit.outputs)
         try:
             while (
@@ -71,9 +68,11 @@ class OrderedTask(TaskState):
                     continue
                 head = heads[unit.taken]
                 time_ms = head[1]
-                if time_ms is None:
-                    self._units.unhandled(number, head[3], head[4])
-                else:
+                if type(head[3]) is Refused:
+                    self._units.refuse(number, head[3], head[4])
+                elif one.inbox and head[3].redriven >= 0:
+                    self._handle_redriven(one, head)
+                elif time_ms is not None:
                     self._arrive(one, head, time_ms)
                     if time_ms - one.lag > marks.of_source[number]:
                         marks.of_source[number] = time_ms - one.lag
@@ -82,10 +81,10 @@ class OrderedTask(TaskState):
                 firing.drain()
         finally:
             taken = unit.taken
-            totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
-            if taken - start == totals.for_others - others:
+            totals.records += taken - start - (totals.refused - refused)
+            if taken == start:
                 marks.idle[number] = slept  # no record was taken that could have woken the input
-            if taken > start:
+            else:
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
@@ -133,20 +132,11 @@ class OrderedTask(TaskState):
         """Take an event: let it wait in the ordered operators, and handle it for the others."""
         plan, event, record = one.plan, head[3], head[4]
         routes = one.takers(event) if one.inbox else one.routes
-        ours = addressed(self.plan, record.headers) if record is not None and record.headers else None
-        if ours is not None:
-            routes = [route for route in routes if route[0].operator in ours]
         marks, takers = self.watermarks, {route.operator for route, _ in routes}
         own_ms = marks.of_source[plan.index]
         place_ms = time_ms if time_ms > own_ms else own_ms + 1
         waits = [one for one in one.waits if one in takers and place_ms > marks.ready[one]]
-        keys, sweep = self._units.waiting_keys, self._sweep
-        left_out = keys is not None and head[2] not in keys and place_ms == time_ms  # a late event counts
-        for operator in waits:
-            if left_out:
-                sweep.highest_elsewhere[operator] = max(sweep.highest_elsewhere[operator], time_ms)
-            else:
-                sweep.waiting[operator].push(plan.index, head, place_ms)
+        self._let_wait(plan.index, head, place_ms, waits)
         at_once = [route for route in routes if route[0].operator not in waits]
         is_late = place_ms != time_ms
         counts = not is_late or _first_turn(one, takers) not in waits
@@ -157,10 +147,42 @@ class OrderedTask(TaskState):
         self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY
         self._unit_of(one, head, routes if late and counts else at_once, late, waits if counts else None)
 
+    def _let_wait(self, number: int, head: Head, place_ms: int, waits: Collection[int]) -> None:
+        """Let an event wait in some operators until its place is reached."""
+        keys, sweep = self._units.waiting_keys, self._sweep
+        left_out = keys is not None and head[2] not in keys and place_ms == head[1]  # a late event counts
+        for operator in waits:
+            if left_out:
+                sweep.highest_elsewhere[operator] = max(sweep.highest_elsewhere[operator], place_ms)
+            else:
+                sweep.waiting[operator].push(number, head, place_ms)
+
+    def _handle_redriven(self, one: BoundInput, head: Head) -> None:
+        """Take a redriven event: see ``redriven``. ``one`` is the inbox."""
+        marks, unit, delivery = self.watermarks, self._unit, cast(Delivery, head[3])
+        time_ms = self._context.now if head[1] is None else head[1]
+        head, origin = (head[0], time_ms, *head[2:]), self._inputs[delivery.redriven]
+        routes = one.takers(delivery)
+        takers = {route.operator for route, _ in routes}
+        waits = takers.intersection(at for at in origin.waits if time_ms > marks.ready[at])
+        self._let_wait(one.plan.index, head, time_ms, sorted(waits))
+        if not waits.issuperset(takers):
+            to = [route for route in routes if route[0].operator not in waits]
+            late = marks.late_for(origin.plan, time_ms, min(takers)).intersection(takers) - waits
+            mark, failed = len(unit.outputs), self.totals.failed
+            self._units.at_once = frozenset(takers - waits) if waits else NOBODY
+            self._unit_of(one, head, to, late)
+            if self.totals.failed > failed:
+                self._firing.drop_undone()
+            elif origin.plan.repartitioned and head[4] is not None:
+                header = head[4].headers[:1]
+                unit.outputs[mark:] = [(*sent[:4], header + sent[4]) for sent in unit.outputs[mark:]]
+
     def _in_its_turn(self, one: BoundInput, head: Head, operator: int, place_ms: int) -> None:
         """Handle an event for an ordered operator. A late one is counted and routed in the turn of the first operator."""
         late, waits = NOBODY, None
-        to: Sequence[BoundRoute] = one.takers(head[3]) if one.inbox else one.waits[operator]
+        found = one.takers(head[3]) if one.inbox else one.waits[operator]
+        to = [route for route in found if route[0].operator == operator]
         if place_ms != head[1]:
             late = frozenset(one.plan.touches)
             if operator == _first_turn(
@@ -375,14 +397,13 @@ class OrderedTask(TaskState):
         resumed = [
             (operator, ordered, ordered.lows[name][0], dict(ordered.late.get(name, ())))
             for operator, ordered in self._resumed.items()
-            if operator in one.waits and name in ordered.lows
+            if (one.inbox or operator in one.waits) and name in ordered.lows
         ]
         for head in heads:
-            offset, time_ms, record = head[0], head[1], head[4]
+            offset, time_ms = head[0], head[1]
             if time_ms is None:
                 continue
-            ours = addressed(self.plan, record.headers) if record is not None and record.headers else None
-            takers = {head[3].route.operator} if one.inbox else ours
+            takers = {route.operator for route in head[3].routes} if one.inbox else None
             for operator, ordered, low, late in resumed:
                 place_ms = late.get(offset, time_ms)
                 after = ordered.last is None or (place_ms, one.plan.rank, offset) > tuple(ordered.last)

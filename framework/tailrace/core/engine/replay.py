@@ -46,7 +46,7 @@ from tailrace.core.records import Head, Headers
 
 __all__ = ["Limit", "Limits", "Replay", "Source"]
 
-_OF_RECORDS = ("records", "late", "refused", "for_others")
+_OF_RECORDS = ("records", "late", "refused")
 """Totals that do not depend on which keys are replayed. But a late event of an ordered operator counts when it is handled."""
 
 
@@ -430,4 +430,4 @@ class Replay:
 
 
 def _taken(totals: tape.Totals) -> int:
-    return totals.records + totals.refused + totals.for_others
+    return totals.records + totals.refused

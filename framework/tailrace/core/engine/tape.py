@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL = -1
 
-FORMAT = 12
+FORMAT = 13
 """The format of cuts and tapes."""
 
 
@@ -64,8 +64,6 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     """Records without a valid event, key or time."""
     failed: int = 0
     """Units in which a handler failed."""
-    for_others: int = 0
-    """Records that were redriven for another app, and skipped here."""
     ordered: int = 0
     """Events that ordered operators have handled in their turn."""
     dropped: int = 0
@@ -75,24 +73,6 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     def drained(self) -> int:
         """What the drains of all steps have done."""
         return self.fired + self.ordered
-
-
-class Predecessor(msgspec.Struct, array_like=True):
-    """An app whose history a task continues, and where: as in the snapshot from which it was started."""
-
-    positions: dict[str, list[int]]
-    """By input, the positions of all partitions."""
-
-    def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
-        """Whether a record that failed at a partition and offset is not in the snapshot, but before its end.
-
-        If the place is not known, the result is True for every input of the snapshot.
-        """
-        if place is None:
-            return name in self.positions
-        number, offset = place
-        ends = self.positions.get(name, ())
-        return number < len(ends) and offset < ends[number]
 
 
 class Ordered(msgspec.Struct, array_like=True):
@@ -144,8 +124,6 @@ class Cut(msgspec.Struct, array_like=True):
     operators: dict[str, int] = {}
     """The watermark of each operator."""
     ended_operators: list[str] = []
-    predecessors: dict[str, Predecessor] = {}
-    """The apps whose histories this app continues, by name."""
     identity: bytes = b""
     """The identity of the last commit."""
     ordered: dict[str, Ordered] = {}

@@ -46,7 +46,7 @@ from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
-from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
+from tailrace.core.records import Head, InputRecord, Refused
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
@@ -207,7 +207,7 @@ class Task(OrderedTask):
         unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
         unit.input = number
         unit.route, unit.table = self._straight.route, self._straight.table
-        unhandled, others, unit.taken = totals.refused + totals.for_others, totals.for_others, start
+        refused, unit.taken = totals.refused, start
         try:
             self._take(number, heads, start, ceiling)
         finally:
@@ -216,10 +216,10 @@ class Task(OrderedTask):
                 marks.set_after_run(number, marks.of_source[number], unit.watermark)
             context.is_late = False
             self._late_events, units.late, units.apart = 0, NOBODY, False
-            totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
-            if taken - start == totals.for_others - others:
+            totals.records += taken - start - (totals.refused - refused)
+            if taken == start:
                 marks.idle[number] = slept  # no record was taken that could have woken the input
-            if taken > start:
+            else:
                 before = self.positions[plan.name]
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
@@ -245,12 +245,18 @@ class Task(OrderedTask):
         try:
             for offset, time_ms, key, event, record in some:
                 if time_ms is None:
-                    if event is FOR_OTHERS or type(event) is Refused:
-                        taken += units.unhandled(number, event, record)
+                    if type(event) is Refused:
+                        taken += units.refuse(number, event, record)
                         continue
                     time_ms = context.now
                 to, watermark, mark, image = routes, unit.watermark, len(outputs), NOT_TOUCHED
                 if inbox:
+                    if event.redriven >= 0:
+                        self._handle_redriven(one, (offset, time_ms, key, event, record))
+                        taken += 1
+                        if self._left_draining(number, own, watermark):
+                            break
+                        continue
                     to, event = one.takers(event), event.message
                 context.key, context.event_time, unit.origin = key, time_ms, offset
                 if undo or touched:

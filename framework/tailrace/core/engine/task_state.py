@@ -30,7 +30,7 @@ from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, InputDecode
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.ordering import Sweep
-from tailrace.core.engine.redriven import Addressees
+from tailrace.core.engine.redriven import is_redriven
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import FOREVER, TimerQueue
 from tailrace.core.engine.trace import TRACE
@@ -84,13 +84,13 @@ class TaskState:
         self._unit = self._cells.unit
         self._context = self._new_context()
         self.watermarks = Watermarks(plan)
-        self._predecessors = {} if start is None else start.predecessors
-        self.addressees = Addressees(plan, self._predecessors)
-        """Decides which redriven records this task handles."""
         self._decoding: tuple[int, Sequence[InputRecord]] | None = None
         """The records that are being decoded, and the number of their input."""
-        self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
+        self._decoders = [InputDecoder(plan, one) for one in plan.inputs]
         tables, marks = self._cells.tables, self.watermarks
+        inner = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
+        self._forwarded = frozenset(one.index for one in plan.inputs if one.name in inner)
+        """The inputs behind ``repartition=True``, which the app alone writes."""
         self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
@@ -304,8 +304,8 @@ class TaskState:
         return self.watermarks.of_source[source]
 
     def is_redriven(self, number: int, record: InputRecord | None) -> bool:
-        """Whether a late record was redriven for this app. Then it is not treated as late."""
-        return record is not None and bool(record.headers) and self.addressees.is_ours(number, record.headers)
+        """Whether a late record was redriven, and then forwarded by its key. Then it is not treated as late."""
+        return number in self._forwarded and record is not None and is_redriven(record.headers)
 
     def skip_to(self, number: int, offset: int) -> None:
         """Move an input's position past offsets without a record (markers, aborted or compacted records)."""
@@ -389,7 +389,6 @@ class TaskState:
             self._base,
             {one.name: of_operator[one.index] for one in plan.operators},
             [one.name for one in plan.operators if self.watermarks.ended_operators[one.index]],
-            self._predecessors,
             self._next_identity(),
             ordered,
             {name: copy(one) for name, one in self.watermarks.idleness.items()},

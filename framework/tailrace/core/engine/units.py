@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
+
+import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.context import Context
@@ -27,7 +30,7 @@ from tailrace.core.engine.failure import (
 )
 from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
+from tailrace.core.engine.redriven import OPERATORS_HEADER, is_redriven, redriven_in
 from tailrace.core.engine.trace import Traced, traced
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
@@ -38,7 +41,7 @@ from tailrace.core.errors import (
     UsageError,
     WrongPartitionError,
 )
-from tailrace.core.records import FOR_OTHERS, Headers, InputRecord, RawOutput, Refused
+from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
 """Maximum number of deliveries to streams that one unit may cause if the streams form a circle."""
@@ -139,12 +142,6 @@ class Units:
         mark: int,
     ) -> None:
         """Run the handlers of a record. If the record is to be skipped, undo its outputs and run nothing."""
-        if (
-            record is not None
-            and record.headers
-            and (ours := addressed(self.plan, record.headers)) is not None
-        ):
-            to = [one for one in to if one[0].operator in ours]
         if self.plan.inputs[number].is_table:
             to = takers_of(event, to)
         self._traced = None  # of a record that has failed
@@ -156,8 +153,6 @@ class Units:
                 to = self._without_skipped(number, offset, record, to)
             for route, table in to:
                 self.invoke(route, table, key, event)
-            if record is not None and record.headers and self.plan.inputs[number].repartitioned:
-                self._hand_on(record.headers, mark)
             if self.plan.tracing and record is not None and to:
                 self._trace(number, record, mark, ended=not self.unit.chained)
 
@@ -189,12 +184,6 @@ class Units:
             self.skip(number, offset, record)
         self.operator = tape.ALL
         return [one for one in to if one[0].operator not in skipped]
-
-    def _hand_on(self, headers: Headers, mark: int) -> None:
-        """Copy the redriven header to records that are forwarded by key."""
-        redriven = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
-        outputs = self.unit.outputs
-        outputs[mark:] = [(*one[:4], (*one[4], *redriven)) for one in outputs[mark:]]
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""
@@ -338,7 +327,7 @@ class Units:
         if hint is not None:
             error.add_note(hint)
         plan, key = self.plan, self.context.key
-        policy = plan.on_error if number == TIMER else plan.inputs[number].on_error
+        policy = plan.on_error if number == TIMER else self._policy(number, record)
         failure = handler_error(plan, self.partition, error, route, number, at, key, timer, policy)
         if self.new_failures is not None:
             self.new_failures(failure, error, policy)
@@ -351,14 +340,27 @@ class Units:
         elif must_stop(policy, error):
             raise failure from error
         headers = dead_letter_headers(failure, error, is_short=self.tape.is_full)
-        self.skip(number, at, record, (*headers, *self._operators_of(number)))
+        self.skip(number, at, record, (*headers, *self._operators_of(number, record)))
 
-    def _operators_of(self, number: int) -> Headers:
+    def _policy(self, number: int, record: InputRecord | None) -> OnError:
+        """What happens if a record fails: of a redriven one, what its input says."""
+        one = self.plan.inputs[number]
+        if one.is_inbox and record is not None:
+            with suppress(msgspec.MsgspecError):
+                redriven = redriven_in(record.headers)
+                for each in self.plan.inputs:
+                    if redriven is not None and each.name == redriven.input:
+                        return each.on_error
+        return one.on_error
+
+    def _operators_of(self, number: int, record: InputRecord | None) -> Headers:
         """A header that names the operators of a unit, if others handle the same record in units of their own."""
         operators = self.at_once if self.operator == tape.ALL else (self.operator,)
-        if number == TIMER or self.plan.inputs[number].is_inbox or not operators:
+        if number == TIMER or record is None or not operators:
             return ()
-        if {route.operator for route in self.plan.inputs[number].routes}.issubset(operators):
+        is_addressed = self.plan.inputs[number].is_inbox and is_redriven(record.headers)
+        takers = {route.operator for route in self.plan.inputs[number].routes}
+        if takers.issubset(operators) and not is_addressed:
             return ()
         names = ",".join(self.plan.operators[one].name for one in sorted(operators))
         return ((OPERATORS_HEADER, names.encode()),)
@@ -397,16 +399,8 @@ class Units:
             letter = dead_letter(letter[0], record, headers)
         self.unit.outputs.append(letter)
 
-    def unhandled(self, number: int, why: Any, record: InputRecord | None) -> int:
-        """Skip a record that no handler gets: refused, or redriven for another app. Returns 1, for this one."""
-        if why is FOR_OTHERS:
-            self.totals.for_others += 1
-        else:
-            self._refuse(number, why, record)
-        return 1
-
-    def _refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        """Raise BadRecordError, or write a dead letter.
+    def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> int:
+        """Raise BadRecordError, or write a dead letter. Returns 1, for this record.
 
         The tape does not need it, as the record tells; but for a record that was refused by the clock.
         """
@@ -420,12 +414,12 @@ class Units:
             hint=refused.hint,
         )
         offset = -1 if record is None else record.offset
-        taped = self.skips.get((number, offset, tape.ALL))
+        taped, policy = self.skips.get((number, offset, tape.ALL)), self._policy(number, record)
         if taped is not None:
             pass  # the first run has decided
         elif self.new_failures is not None and record is not None:
-            self.new_failures(error, None, plan.on_error)
-        elif plan.on_error == "stop" or record is None:
+            self.new_failures(error, None, policy)
+        elif policy == "stop" or record is None:
             choice = (
                 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
             )
@@ -438,3 +432,4 @@ class Units:
             self.tape.skip(tape.Skip(number, offset, list(headers)))
             self.ahead.append((number, offset))
         self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))
+        return 1

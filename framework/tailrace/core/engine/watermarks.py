@@ -151,9 +151,9 @@ class Watermarks:
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
         """The watermark of all operators that an input concerns, and how far the input alone can raise it.
 
-        None if operators differ in either, or if the input moves only some of them.
+        None if operators differ in either, if the input moves only some of them, or if it has nothing but redriven records.
         """
-        if not self._alike[number]:
+        if not self._alike[number] or not self._concerned[number]:
             return None
         first, *others = self._concerned[number]
         mark, ceiling = self.of_operator[first], self.ceiling(first, number)
@@ -165,7 +165,7 @@ class Watermarks:
     def highest(self, number: int) -> int:
         """The highest watermark of the operators an input concerns: a later event is late for none."""
         of_operator = self.of_operator
-        return max(of_operator[one] for one in self._concerned[number])
+        return max((of_operator[one] for one in self._concerned[number]), default=NO_WATERMARK)
 
     def ceiling(self, operator: int, but: int) -> int:
         """The lowest watermark of an operator's counting sources except ``but``, which is its limit."""

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
+import msgspec
+
 from tailrace.core.engine.failure import CUT_HEADER
-from tailrace.core.engine.redriven import OPERATORS_HEADER
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Redriven, redriven_in
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
-from tailrace.core.names import apps_in, dead_letters_of
-from tailrace.core.records import InputRecord
+from tailrace.core.names import apps_in, dead_letters_of, inbox_of
+from tailrace.core.records import Headers, InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log
@@ -41,8 +43,8 @@ class DeadLetter(NamedTuple):
     timer: str | None
     key: str | None
     """The key that the handler had, as text."""
-    operators: str | None
-    """The operators of the unit, if others have handled the record in units of their own."""
+    operators: tuple[str, ...]
+    """The operators of the unit, if others have handled the record in units of their own; otherwise none."""
     traceback: str | None
     cut: int | None
     """The bytes of the record, if the letter has only its beginning."""
@@ -66,7 +68,7 @@ def dead_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Itera
     topic = dead_letters_of(app)
     for partition in range(_partitions(log, app)):
         for record in scan(log, topic, partition, on_hidden=on_hidden):
-            yield read(partition, record)
+            yield read(app, partition, record)
 
 
 def dead_letter(
@@ -76,13 +78,13 @@ def dead_letter(
     if partition >= _partitions(log, app):
         return None
     found = next(scan(log, dead_letters_of(app), partition, offset, offset + 1, on_hidden=on_hidden), None)
-    return None if found is None else read(partition, found)
+    return None if found is None else read(app, partition, found)
 
 
-def read(partition: int, record: InputRecord) -> DeadLetter:
-    """A record of the dead-letter topic as a ``DeadLetter``."""
+def read(app: str, partition: int, record: InputRecord) -> DeadLetter:
+    """A record of the dead-letter topic as a ``DeadLetter``. If a redriven record has failed again, the original counts."""
     names = [name for name, _ in record.headers]
-    # Use the last one: the record may itself be redriven, or come from another app's dead letters.
+    # Use the last one: the record may come from another app's dead letters.
     cut = len(names) - 1 - names[::-1].index(_FIRST_HEADER) if _FIRST_HEADER in names else len(names)
     found = {name: value.decode(errors="replace") for name, value in record.headers[cut:]}
 
@@ -90,22 +92,38 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
         text = found.get(name, "")
         return int(text) if re.fullmatch(_NUMBER, text) else None
 
+    origin = found.get("tailrace-topic"), number("tailrace-partition"), number("tailrace-offset")
+    operators = tuple(found[OPERATORS_HEADER].split(",")) if OPERATORS_HEADER in found else ()
+    if origin[0] == inbox_of(app) and (redriven := _redriven(record.headers[:cut])) is not None:
+        origin, operators = (
+            (redriven.input, redriven.partition, redriven.offset),
+            operators or redriven.operators,
+        )
     return DeadLetter(
         partition=partition,
-        record=record._replace(headers=record.headers[:cut]),
+        record=record._replace(
+            headers=tuple(one for one in record.headers[:cut] if one[0] != REDRIVEN_HEADER)
+        ),
         reason=found.get(_FIRST_HEADER, FOREIGN),
         error=found.get("tailrace-error", "" if _FIRST_HEADER in found else _BY_ANOTHER),
-        topic=found.get("tailrace-topic"),
-        origin_partition=number("tailrace-partition"),
-        origin_offset=number("tailrace-offset"),
+        topic=origin[0],
+        origin_partition=origin[1],
+        origin_offset=origin[2],
         handler=found.get("tailrace-handler"),
         actor=found.get("tailrace-actor"),
         timer=found.get("tailrace-timer"),
         key=found.get("tailrace-key"),
-        operators=found.get(OPERATORS_HEADER),
+        operators=operators,
         traceback=found.get("tailrace-traceback"),
         cut=number(CUT_HEADER),
     )
+
+
+def _redriven(headers: Headers) -> Redriven | None:
+    try:
+        return redriven_in(headers)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _partitions(log: Log, app: str) -> int:

@@ -1,7 +1,7 @@
 """Open dead letters, and the two ways to close them: redrive the record, or drop the letter.
 
-Theory. A letter is *open* until ``<app>.redriven`` has a note of it. Redriving appends the original record to the topic it
-came from, with a header that names its letter, and the note, in one transaction: both or neither. Dropping appends the note
+Theory. A letter is *open* until ``<app>.redriven`` has a note of it. Redriving appends the record to the inbox of
+the app (see ``redriven``), and the note, in one transaction: both or neither. Dropping appends the note
 alone. Either first takes over a transactional id, which resolves a transaction that an earlier run left open and fences a
 run that is still working. Only then does it read the notes. So each letter is closed once, even if processes are killed or
 the command is repeated. A record that fails again makes another letter.
@@ -17,10 +17,11 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tailrace.core.counting import offsets
-from tailrace.core.engine.redriven import OPERATORS_HEADER, redriven_header
+from tailrace.core.engine.redriven import Redriven, redriven_header
+from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
-from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
-from tailrace.core.records import UNREADABLE, Headers, Output
+from tailrace.core.names import dead_letters_of, inbox_of, redrive_transactional_id, redriven_of
+from tailrace.core.records import UNREADABLE, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
@@ -28,6 +29,8 @@ from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
 _AT_ONCE = 5_000
+_NOT_AGAIN = (UNREADABLE, ORIGIN_HEADER)
+"""Headers that a redriven record does not have: no task has sent it."""
 How: TypeAlias = Literal["redriven", "dropped"]
 
 
@@ -103,7 +106,7 @@ def last_open_letters(log: Log, app: str, most: int) -> list[DeadLetter]:
         last, stop = list[DeadLetter](), log.end_offset(topic, partition)
         while len(last) < most and stop > log.start_offset(topic, partition):
             start = max(0, stop - 10 * most)
-            letters = [read(partition, one) for one in scan(log, topic, partition, start, stop)]
+            letters = [read(app, partition, one) for one in scan(log, topic, partition, start, stop)]
             last = [one for one in letters if one.id not in closed] + last
             stop = start
         found += last[-most:]
@@ -120,10 +123,10 @@ def close_letters(
     dry_run: bool = False,
     on_hidden: OnHidden | None = None,
 ) -> Closed:
-    """Close the wanted letters that are open. ``"redriven"``: append their records again to the topics they came from.
+    """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
     A record with a key goes to the partition of murmur2, also if it came from another one. One without a key
-    goes to its old partition. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
+    goes to the task that failed. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
     transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
@@ -139,7 +142,7 @@ def close_letters(
             return outcome.done
         if letter.reason == FOREIGN:
             return outcome.foreign
-        if letter.topic is None:
+        if letter.topic is None or letter.origin_partition is None or letter.origin_offset is None:
             return outcome.without_record
         if letter.cut is not None:
             return outcome.cut
@@ -183,13 +186,12 @@ def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
 
 def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
     assert letter.topic is not None
+    assert letter.origin_partition is not None
+    assert letter.origin_offset is not None
     _, timestamp_ms, key, value, headers = letter.record
-    number, offset = letter.origin_partition, letter.origin_offset
-    origin = None if number is None or offset is None else (number, offset)
-    own = tuple(one for one in headers if one[0] != UNREADABLE)
-    again: Headers = (*own, redriven_header(dead_letters_of(app), letter.id, origin))
-    if letter.operators is not None:
-        again = (*again, (OPERATORS_HEADER, letter.operators.encode()))
-    if key is not None or number is None:
-        number = partition_of(key or b"", log.partitions(letter.topic))
-    writer.append([Output(letter.topic, key, value, timestamp_ms, again)], number)
+    own, inbox = tuple(one for one in headers if one[0] not in _NOT_AGAIN), inbox_of(app)
+    origin = letter.topic, letter.origin_partition, letter.origin_offset
+    header = redriven_header(Redriven(letter.id, *origin, letter.operators))
+    count = log.partitions(inbox)
+    number = letter.origin_partition % count if key is None else partition_of(key, count)
+    writer.append([Output(inbox, key, value, timestamp_ms, (header, *own))], number)

@@ -42,7 +42,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.engine.redriven import Addressees
 from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
 from tailrace.core.names import moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
@@ -100,8 +99,7 @@ class _Reshaping:
         history = AppHistory(plan, source)
         found = {number: history.committed(number).cut for number in range(plan.partitions)}
         self._cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut}
-        addressees = Addressees(plan, {})
-        self._decoders = {one.name: InputDecoder(plan, one, addressees) for one in plan.inputs}
+        self._decoders = {one.name: InputDecoder(plan, one) for one in plan.inputs}
         past = blake2b(b"%d" % partitions + target.identity, digest_size=16)
         for cut in self._cuts.values():
             past.update(cut.lineage + cut.identity)
@@ -167,7 +165,7 @@ class _Reshaping:
             for offset, time_ms, _, event, _ in self._decoders[name].decode(some):
                 if time_ms is None or offset in cut.ahead.get(name, ()):
                     continue
-                routes = [event.route] if input_plan.is_inbox else input_plan.routes
+                routes = event.routes if input_plan.is_inbox else input_plan.routes
                 if input_plan.is_table:
                     routes = [route for route in routes if route.deletes is (event is DELETED)]
                 takers = {plan.operators[route.operator].name for route in routes}

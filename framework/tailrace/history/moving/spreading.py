@@ -16,7 +16,6 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import AppMovedError
 from tailrace.core.records import InputRecord
@@ -38,9 +37,7 @@ class Spread:
         self._source, self._topic, self._placer = source, topic, placer
         self._before, self._after = source.partitions(topic), target.partitions(topic)
         self._input = next((one for one in plan.inputs if one.name == topic), None)
-        self._decode = (
-            None if self._input is None else InputDecoder(plan, self._input, Addressees(plan, {})).decode
-        )
+        self._decode = None if self._input is None else InputDecoder(plan, self._input).decode
         self._is_own = is_own(topic, plan.app)
         numbers = range(self._after)
         self.ends = [0 for _ in numbers]

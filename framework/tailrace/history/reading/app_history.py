@@ -163,7 +163,7 @@ class AppHistory:
 
     def _output_places(self) -> Iterator[TopicPartition]:
         plan = self.plan
-        names = [*plan.outputs, plan.dead_letters_topic, *filter(None, [plan.inbox_topic])]
+        names = [*plan.outputs, plan.dead_letters_topic, plan.inbox_topic]
         known = self.log.topics()
         for name in dict.fromkeys(names):
             if name in known:

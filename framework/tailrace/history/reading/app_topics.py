@@ -15,14 +15,12 @@ from tailrace.log.interface import Log, TopicPartition, TopicSettings
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
     """The app's internal topics, by name: changelog, tape, dead letters, inbox."""
-    topics = {
+    return {
         plan.changelog_topic: TopicSettings(plan.partitions, compacted=True),
         plan.tape_topic: TopicSettings(plan.partitions),
         plan.dead_letters_topic: TopicSettings(plan.partitions),
+        plan.inbox_topic: TopicSettings(plan.partitions),
     }
-    if plan.inbox_topic is not None:
-        topics[plan.inbox_topic] = TopicSettings(plan.partitions)
-    return topics
 
 
 def needed_topics(plan: Plan) -> list[NeededTopic]:
@@ -32,7 +30,7 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
         plan.changelog_topic: "changelog",
         plan.tape_topic: "tape",
         plan.dead_letters_topic: "dead-letters",
-        plan.inbox_topic or "": "inbox",
+        plan.inbox_topic: "inbox",
     }
     found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
     repartition = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}

@@ -377,27 +377,8 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
-        predecessors=_predecessors(app, manifest, of_snapshot),
         identity=record.identity,
     )
-
-
-def _predecessors(app: str, manifest: Manifest, cut: tape.Cut) -> dict[str, tape.Predecessor]:
-    """The apps whose histories a started app continues: that of the snapshot, and its own predecessors."""
-    if (
-        app == cut.app or manifest.source == "canonical"
-    ):  # its state has the records that had failed in the other app
-        return cut.predecessors
-    cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
-    positions = {
-        name: [
-            cuts[number].positions.get(name, 0) if number in cuts else 0
-            for number in range(manifest.partitions)
-        ]
-        for name in cut.positions
-        if not is_own(name, cut.app)
-    }
-    return {**cut.predecessors, cut.app: tape.Predecessor(positions)}
 
 
 def here(name: str, before: str, app: str) -> str:

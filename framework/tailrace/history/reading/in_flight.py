@@ -43,7 +43,7 @@ class InFlight:
     def messages(self, number: int) -> Iterator[InputRecord]:
         """The messages to the actors of a task that has committed."""
         inbox = self._history.plan.inbox_topic
-        if inbox is not None and inbox in self._ends and number in self._positions:
+        if inbox in self._ends and number in self._positions:
             yield from self.records(inbox, number)
 
     def waiting(self, number: int) -> dict[str, int]:

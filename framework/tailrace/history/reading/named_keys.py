@@ -24,7 +24,10 @@ class NamedKeys:
 
 def named_keys(plan: Plan, texts: tuple[str, ...]) -> NamedKeys:
     """Every key that one of the texts can mean, for any actor or input of the app. Raises ValueError."""
-    codecs = [*(one.key_codec for one in plan.actors), *(one.key_codec for one in plan.inputs)]
+    codecs = [
+        *(one.key_codec for one in plan.actors),
+        *(one.key_codec for one in plan.inputs if not one.is_inbox),
+    ]
     keys: set[Any] = set()
     partitions: set[int] = set()
     for text in texts:

@@ -8,8 +8,9 @@ inputs, these count::
 
     others have written it            in its place
     it was in flight at the base      as if others had written it: no task of this rebuild sends it again
-    it was redriven                   only if its original is before the base, or in another partition.
-                                      Otherwise the original is sent, or read, in this rebuild
+
+A redriven record counts only if its original is before the base, or in another partition. Otherwise the original is sent, or
+read, in this rebuild.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
-from tailrace.core.engine.redriven import redrives_in
+from tailrace.core.engine.redriven import is_redriven, redriven_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.names import redriven_of
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -40,13 +42,15 @@ _LOOK_EVERY = 100
 _READ_AT_ONCE = 10_000
 
 
-def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
-    """The history of one partition. Adds the time of reading to ``phases``."""
+def history_of(
+    job: Job, past: HistorySource, number: int, begins: Mapping[str, int], phases: Phases
+) -> PartitionHistory:
+    """The history of one partition, which ``begins`` at these offsets. Adds the time of reading to ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    read = past.source(number)
+    read = without_handled(past, number, begins)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)
     delivered = OwnInputs(job, past, number, read)
@@ -54,27 +58,47 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     return PartitionHistory(phases.reading(delivered.read), ends, published, delivered.origin)
 
 
+def without_handled(past: HistorySource, number: int, begins: Mapping[str, int]) -> Source:
+    """The records of a partition, without those that were redriven and whose originals the rebuild handles."""
+    inbox, read = past.plan.inbox_topic, past.source(number)
+
+    def is_handled(record: InputRecord) -> bool:
+        if not is_redriven(record.headers):
+            return False
+        redriven = redriven_in(record.headers)
+        return (
+            redriven is not None
+            and redriven.partition == number
+            and redriven.offset >= begins.get(redriven.input, 0)
+        )
+
+    def source(name: str, start: int, stop: int) -> Sequence[InputRecord]:
+        found = read(name, start, stop)
+        return found if name != inbox else [one for one in found if not is_handled(one)]
+
+    return source
+
+
 class OwnInputs:
     """The records in one partition of inputs that the rebuild delivers itself: see the theory above."""
 
     def __init__(self, job: Job, past: HistorySource, number: int, read: Source) -> None:
         plan = past.plan
-        self._plan, self._app, self._number, self._read = plan, plan.app.encode(), number, read
+        self._plan, self._app, self._read = plan, plan.app.encode(), read
         inputs, base = own_inputs(plan), asked_snapshot(job)
         self._unread: set[str] = set()
         """Inputs that nobody else writes. Without a base, none of their records counts."""
-        self._positions: Mapping[str, int] = {}
         self._ends: dict[str, int] = {}
         """Ends of the inputs at the base: earlier records were in flight there."""
         self._sent: dict[int, int] = {}
         """By partition: the number of outputs that its task had made at the base."""
         if base is None:
-            self._unread = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
+            kept = {plan.inbox_topic} if redriven_of(plan.app) in past.log.topics() else set[str]()
+            self._unread = {name for name in inputs if is_own(name, plan.app)} - kept
             return
         _check_senders(plan, base)
         self._ends = {name: of[number] for name, of in base.manifest.ends.items() if name in inputs}
         cuts = {one.partition: tape.decode_cut(one.cut) for one in base.manifest.tasks if one.cut}
-        self._positions = cuts[number].positions if number in cuts else {}
         for one in base.manifest.tasks:
             if one.waiting is not None:  # see ``in_flight``: not all records below the ends were sent by then
                 self._sent[one.partition] = cuts[one.partition].totals.outputs if one.cut else 0
@@ -97,13 +121,6 @@ class OwnInputs:
     def origin(self, name: str, record: InputRecord) -> RecordOrigin:
         """The origin of a record."""
         sender, in_flight = origin_of(record, self._app), record.offset < self._ends.get(name, 0)
-        redrives = redrives_in(record.headers)
-        if redrives and redrives[-1].topic == self._plan.dead_letters_topic:
-            original = redrives[-1].origin
-            begins = self._positions.get(name, 0)
-            if original is not None and original[0] == self._number and original[1] >= begins:
-                return "sent"
-            return "others" if in_flight else "redriven"
         if in_flight:
             later = sender is not None and sender[0] in self._sent and sender[1] >= self._sent[sender[0]]
             return "sent" if later else "others"

@@ -116,7 +116,8 @@ def _idle_at_end(past: HistorySource, settled: Settled) -> Iterator[tuple[str, i
     ended: dict[tuple[InputPlan, int], int] = {}
     begun: list[int] = []
     for one in past.plan.inputs:
-        for number, end in enumerate(() if one.name in own_inputs(past.plan) else settled.ends[one.name]):
+        is_outside = not one.is_inbox and one.name not in own_inputs(past.plan)
+        for number, end in enumerate(settled.ends[one.name] if is_outside else ()):
             read, places = past.source(number), range(past.log.start_offset(one.name, number), end, _AT_ENDS)
             for found in (
                 next((some for at in way if (some := read(one.name, at, min(at + _AT_ENDS, end)))), ())
@@ -201,7 +202,7 @@ def _check_input(one: InputPlan, plan: Plan, log: Log, settled: Settled) -> None
 
 def _deleted(one: InputPlan, request: Request, log: Log, settled: Settled) -> Iterator[str]:
     """Find deleted records of an input: raise an error, or, if the request accepts it, return notes."""
-    if one.name not in settled.ends or request.source.base is not None:
+    if one.name not in settled.ends or request.source.base is not None or one.is_inbox:
         return
     for number in range(len(settled.ends[one.name])):
         start = log.start_offset(one.name, number)

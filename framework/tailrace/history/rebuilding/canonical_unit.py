@@ -115,7 +115,8 @@ class CanonicalRun:
 
     def history(self, number: int) -> PartitionHistory:
         """What the task of a partition reads."""
-        return history_of(self.job, self.past, number, self.result.work.phases)
+        begins = dict(self.tasks[number if self.delivers else 0].positions)
+        return history_of(self.job, self.past, number, begins, self.result.work.phases)
 
     def sent(self, task: Task, outputs: Sequence[Output]) -> None:
         """Called with all outputs."""
@@ -170,7 +171,6 @@ class _TaskSink(Sink):
         )
         refill(task, self._run.past.source(number))
         task.event_clock_ms = job.clock_ms
-        task.addressees.originals = number, dict(task.positions)
         return task
 
     def on_turn(self, task: Task, /) -> None:

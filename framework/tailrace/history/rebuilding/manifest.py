@@ -68,7 +68,7 @@ def notes_of_part(job: Job, plan: Plan, tasks: Sequence[TaskResult]) -> Iterator
         yield f"it holds {_named(keys)} only"
     if missing := _without_state(plan, keys, tasks):
         yield f"there is no state of {_named(missing)}"
-    if job.request.limited and not job.delivers_sends and plan.inbox_topic is not None:
+    if job.request.limited and not job.delivers_sends and plan.has_messages:
         yield "messages that were under way where it stops are not in it"
 
 

@@ -56,8 +56,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     written: int = 0
     """Outputs written to the requested place."""
     seconds: float = 0.0
-    for_others: int = 0
-    """Records that were redriven for other apps, and skipped."""
     phases: Phases = msgspec.field(default_factory=Phases)
     """Seconds, summed over all processes."""
     notes: list[str] = []
@@ -83,7 +81,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.outputs += totals.outputs
         self.refused += totals.refused
         self.dead_letters += totals.failed
-        self.for_others += totals.for_others
         self.keys += task.state.keys
         self.rows += task.state.rows
         self.same_rows += task.rows.same
@@ -98,10 +95,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
 
     def note_counts(self) -> None:
         """Note what the counts say about letters and idle inputs."""
-        if self.for_others:
-            self.note(
-                f"{counted(self.for_others, 'redriven record')} skipped: redriven for other apps, or handled where they failed"
-            )
         if self.became_idle:
             more = len(self.became_idle) - _SHOWN
             named = f"{', '.join(self.became_idle[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"

@@ -42,7 +42,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
-from tailrace.history.rebuilding.canonical_history import OwnInputs
+from tailrace.history.rebuilding.canonical_history import OwnInputs, without_handled
 from tailrace.history.rebuilding.canonical_unit import CanonicalRun, one_commit
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import Frame, write_outputs
@@ -121,9 +121,11 @@ class _RoundRun(CanonicalRun):
         if self.unit.round:
             before = made_in(self.job, self.work, self.unit.round - 1, number)
             self.tasks[0].totals.outputs = tape.decode_cut(before.cut).totals.outputs
-        outside = self.past.source(number)
+        outside = without_handled(self.past, number, dict(self.tasks[0].positions))
         own = OwnInputs(self.job, self.past, number, outside)
         ends, upstream, read = dict[str, int](), dict[str, Any](), dict[str, Iterator[InputRecord]]()
+        if not self._whole.has_messages and self.plan.inbox_topic in self.job.ends:
+            own.check_sent(self.plan.inbox_topic, self.job.ends[self.plan.inbox_topic][number])
         for name in self._read:
             if name not in self.own:
                 ends[name] = self.job.ends[name][number]
@@ -158,8 +160,8 @@ class _RoundRun(CanonicalRun):
         sent, totals = self._sends.finish(), task.totals
         if sent and (totals.late or self._behind.behind):
             raise NotInRoundsError("some events were late, or emitted behind the watermark")
-        if totals.refused or totals.for_others:
-            raise NotInRoundsError("some records are refused, or were redriven")
+        if totals.refused:
+            raise NotInRoundsError("some records are refused")
         store, outputs = sink.folder.store, sink.folder.finished_outputs()
         assert store.cut is not None
         state = ((row, value) for row, value in store.rows() if row[:1] == rows.STATE)

@@ -85,7 +85,7 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
     """The reports of several processes as one report."""
     whole = ReplayReport()
     for one in reports:
-        for name in ("partitions", "commits", "records", "timers", "outputs", "rows", "for_others"):
+        for name in ("partitions", "commits", "records", "timers", "outputs", "rows"):
             setattr(whole, name, getattr(whole, name) + getattr(one, name))
         whole.met |= one.met
         whole.limit_reached |= one.limit_reached

@@ -85,7 +85,6 @@ class PartitionReplay(TapeSink):
         totals = replay.task.totals
         report.records = self._records_before + totals.records
         report.met |= watch.met
-        report.for_others += totals.for_others - start.for_others
         report.commits += self._done
         report.timers += totals.fired - start.fired
         for one in () if self._options.limits.any else self._live:

@@ -40,8 +40,6 @@ class ReplayReport:
     outputs: int = 0
     rows: int = 0
     """Rows of state compared."""
-    for_others: int = 0
-    """Records that were redriven for other apps, and skipped, as in the first run."""
     met: set[Any] = field(default_factory=set[Any])
     """If only some keys were replayed: the keys that had a record or a timer."""
     limit_reached: bool = False

@@ -68,7 +68,7 @@ class Migrating:
                 self._check(task)
 
     def _check(self, task: TaskEntry) -> None:
-        cut, inbox = tape.decode_cut(task.cut) if task.cut else None, self._plan.inbox_topic or ""
+        cut, inbox = tape.decode_cut(task.cut) if task.cut else None, self._plan.inbox_topic
         waits = cut is not None and any(inbox in one.lows for one in cut.ordered.values())
         sent = (task.waiting or {}).get(inbox) or next(self._base.messages(task.partition), None)
         if waits or sent:

@@ -39,24 +39,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.redriven import redriven_in
 from tailrace.core.errors import (
     FencedError,
     SnapshotMismatchError,
     SnapshotUnavailableError,
     UnknownSnapshotError,
+    UnknownTopicError,
 )
-from tailrace.core.names import transactional_id
+from tailrace.core.names import inbox_of, transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
+from tailrace.history.dead_letters.letters import dead_letters
+from tailrace.history.dead_letters.redriving import closed_letters
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, check_whole, rows_of
 from tailrace.history.reading.changelog import last_cut
@@ -65,6 +70,7 @@ from tailrace.history.reading.cut_notes import READ, ROWS, SNAPSHOT, cut_header,
 from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.left_inputs import abandoned_positions, new_abandoned_header
 from tailrace.history.reading.same_topics import noted_header
+from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
@@ -184,6 +190,7 @@ class _Task:
         live = None if committed.cut is None else tape.decode_cut(committed.cut)
         if live is None:
             self._check_all_fit()
+            self._warn_of_letters()
             self._seed(self._cut.tape, self._cut.totals, {}, committed)
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
@@ -199,6 +206,36 @@ class _Task:
         assert folded is not None
         self._seed(live.tape, live.totals, dict(folded.rows()), committed)
         return "replaced"
+
+    def _warn_of_letters(self) -> None:
+        """Events that failed in another app before the snapshot are not in its state, and a redrive reaches that app only."""
+        cut, log, app = self._cut, self._log, self._cut.app
+        if app == self._plan.app or self._snapshot.manifest.source == "canonical":
+            return
+        with suppress(UnknownTopicError):  # the other app has not run on this log
+            closed, inbox = closed_letters(log, app), inbox_of(app)
+            later = [
+                redriven_in(one.headers)
+                for one in scan(log, inbox, self._number, cut.positions.get(inbox, 0))
+            ]
+            again = {one.letter for one in later if one is not None}
+            missing = [
+                one.id
+                for one in dead_letters(log, app)
+                if one.topic is not None
+                and one.origin_partition == self._number
+                and (one.origin_offset or 0) < cut.positions.get(one.topic, 0)
+                and (one.id not in closed or one.id in again)
+            ]
+            if missing:
+                _log.warning(
+                    "%s of %r failed before the snapshot and are not in its state. A redrive of %r does not reach this app: to have "
+                    "them here, redrive them there and start from a later snapshot",
+                    counted(len(missing), "event"),
+                    app,
+                    app,
+                    extra={"app": self._plan.app, "partition": self._number, "dead_letters": missing[:10]},
+                )
 
     def _replace_old(self, replaced: int, committed: Committed) -> str:
         """Replace the state of the version before, after an upgrade: the rows are in the changelog already."""

@@ -90,8 +90,6 @@ class TaskReport(msgspec.Struct, frozen=True):
     lag: int
     dead_letters: int
     """Number of dead letters in this partition of the app's dead-letter topic."""
-    for_others: int
-    """Records that were redriven for other apps, and skipped."""
     sources: tuple[SourceReport, ...]
     operators: tuple[OperatorReport, ...]
 
@@ -182,7 +180,6 @@ class _Task:
             lag=sum(self._lags.values()),
             # Not by offsets: on Kafka, the markers of transactions have offsets, too.
             dead_letters=sum(map(len, batches(log, *letters))),
-            for_others=0 if self._cut is None else self._cut.totals.for_others,
             sources=tuple(self._sources()),
             operators=tuple(self._operator(one, holding, kept.get(one.name)) for one in plan.operators),
         )
@@ -195,7 +192,7 @@ class _Task:
         for one in plan.inputs:
             if not one.is_inbox:
                 yield self._source(one, one.index, _follows(one))
-            elif not channels:
+            elif (self._plan.has_messages and not channels) or self._lags[one.name]:
                 yield self._source(one, one.index, "nothing")
             for source in channels if one.is_inbox else ():
                 yield self._source(one, source, "writers")

@@ -113,7 +113,6 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
         tape=begun.tape,
         base=begun.base,
         identity=begun.identity,
-        predecessors=begun.predecessors,
     )
     return replace(entry, cut=tape.encode(cut), files=(), changelog_position=None)
 

@@ -1,8 +1,7 @@
 """The records of an app's inputs: the part of a history that is the same in every schedule.
 
 The log fixes only the order within a partition, so a feed has no order between partitions. It leaves out what
-the app writes itself, as each run writes that again. It also leaves out redriven records: those for other
-apps do not concern this one, and instead of its own a run handles the original.
+the app writes itself, as each run writes that again, and redriven records, as each run handles their originals.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.engine.redriven import Addressees, redrives_in
 from tailrace.core.errors import FROM_THE_FUTURE, TopicMismatchError
 from tailrace.core.records import InputRecord, Output, Refused
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.dead_letters.letters import dead_letter
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
@@ -43,8 +40,6 @@ class Feed:
     """Records of each input partition, in order. Each partition of each input from outside has an entry."""
 
     places: Mapping[TopicPartition, tuple[Fed, ...]]
-    redriven: int = 0
-    """Number of redriven records that were left out."""
     from_the_future: int = 0
     """Number of records that were left out because their event time is too far ahead of the clock."""
 
@@ -111,7 +106,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
         OffsetGoneError: Retention deleted records before they were read.
     """
     app = plan.app.encode()
-    read, left_out, ahead = _places_in(plan, log), list[InputRecord](), list[InputRecord]()
+    read, ahead = _places_in(plan, log), list[InputRecord]()
     starts = {place: log.start_offset(*place) for place in read}
     tables = {one.name for one in plan.inputs if one.broadcast}
 
@@ -119,9 +114,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
         found = scan(log, *place, starts[place])
         reached_ms, heads = NO_WATERMARK, _heads(plan, place)
         for record in found:
-            if record.headers and _is_left_out(plan, log, place, record, starts):
-                left_out.append(record)
-            elif origin_of(record, app) is None:
+            if origin_of(record, app) is None:
                 _, time_ms, _, event, _ = heads.decode([record], clock_ms)[0]
                 if type(event) is Refused and event.reason == FROM_THE_FUTURE:
                     ahead.append(record)
@@ -134,24 +127,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
     merged = merge(*map(stream, read), key=lambda found: found[0])
     for _, place, fed in islice(merged, most):
         places[place].append(fed)
-    return Feed({place: tuple(found) for place, found in places.items()}, len(left_out), len(ahead))
-
-
-def _is_left_out(
-    plan: Plan, log: Log, place: TopicPartition, record: InputRecord, starts: Mapping[TopicPartition, int]
-) -> bool:
-    """Whether a record was redriven for another app, or for this one while the feed holds its original."""
-    redrives = redrives_in(record.headers)
-    if not redrives or redrives[-1].topic != plan.dead_letters_topic:
-        return bool(redrives)
-    origin = redrives[-1].origin
-    if origin is None:
-        partition, offset = map(int, redrives[-1].id.split("-"))
-        letter = dead_letter(log, plan.app, partition, offset)
-        if letter is None or letter.origin_partition is None or letter.origin_offset is None:
-            return True
-        origin = letter.origin_partition, letter.origin_offset
-    return origin[1] >= starts.get(TopicPartition(place.topic, origin[0]), 0)
+    return Feed({place: tuple(found) for place, found in places.items()}, len(ahead))
 
 
 def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
@@ -207,4 +183,4 @@ def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
 
 def _heads(plan: Plan, place: TopicPartition) -> InputDecoder:
     one = next(one for one in plan.inputs if one.name == place.topic)
-    return InputDecoder(plan, one, Addressees(plan, {}))
+    return InputDecoder(plan, one)
