@@ -92,7 +92,7 @@ def test_a_file_without_rows_is_named_as_its_columns_are_not_checked(folder: Pat
         (b'{"customer":"a","at_ms":99999999999999999,"cents":1}', "is outside of"),
         (b'{"customer":"a","at_ms":1760000000,"cents":1}', "event_time=lambda event: event.at_ms * 1000"),
         (b'{"customer":"\xff","at_ms":1,"cents":1}', "utf-8"),
-        (b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}', "the log takes 1048576"),
+        (b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}', "the log takes 1000000"),
     ],
 )
 def test_an_invalid_row_is_named_and_ends_the_append_behind_the_rows_before_it(

@@ -175,7 +175,7 @@ def test_an_event_larger_than_the_limit_ends_the_service_and_is_taken_with_anoth
     assert ended.code == 1
     message = msgspec.json.decode(ended.err.splitlines()[-1])["message"]
     assert (
-        "RecordTooLargeError: a record of 2000038 bytes is over the limit of 1048576 (topic 'large'"
+        "RecordTooLargeError: a record of 2000038 bytes is over the limit of 1000000 (topic 'large'"
         in message
     )
     log = EmbeddedLog(blown.log, create=False)

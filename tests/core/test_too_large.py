@@ -13,7 +13,7 @@ from tailrace.core.records import RECORD_BYTES
 from tailrace.testing import Harness
 
 NOW_MS = 1_790_000_000_000
-MOST = 1 << 20
+MOST = 1_000_000
 """The limit of the harness's log."""
 
 
@@ -117,7 +117,7 @@ def test_under_stop_the_task_stops_at_the_event() -> None:
     app, asks, _ = asking("stop")
     with Harness(app) as h:
         h.send(asks, Ask("k", NOW_MS))
-        with pytest.raises(HandlerError, match=r"over the limit of 1048576.*--max-record-bytes") as raised:
+        with pytest.raises(HandlerError, match=r"over the limit of 1000000.*--max-record-bytes") as raised:
             h.send(asks, Ask("k", NOW_MS, "emit", 2 * MOST))
         assert raised.value.offset == 1
 
@@ -130,7 +130,7 @@ def test_a_late_event_that_is_too_large_for_its_topic_fails(on_error: Literal["s
         h.send(asks, Ask("k", NOW_MS))
         h.log._router.max_record_bytes = 2 * MOST  # a producer may have another limit
         if on_error == "stop":
-            with pytest.raises(HandlerError, match="over the limit of 1048576"):
+            with pytest.raises(HandlerError, match="over the limit of 1000000"):
                 h.send_raw(asks, late, b"k")
             return
         h.send_raw(asks, late, b"k")

@@ -222,6 +222,16 @@ def test_a_record_that_the_topic_does_not_take_is_named_and_the_writer_goes_on(l
     assert visible(log, A) == [b"kept"]
 
 
+def test_the_largest_event_fits_into_a_topic_with_the_settings_of_the_brokers(log: KafkaLog) -> None:
+    Outside(log.place).create("plain")
+    largest = os.urandom(LogOptions().max_record_bytes - 1)
+    headers = (("tailrace-origin", b"o" * 200), ("traceparent", b"t" * 100))
+    with closing(log.writer("w")) as writer:
+        writer.append([Output("plain", b"k", largest, 7, headers)])
+        writer.commit()
+    assert visible(log, TopicPartition("plain", 0)) == [largest]
+
+
 @pytest.mark.parametrize(
     ("policy", "output", "told"),
     [

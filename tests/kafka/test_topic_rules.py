@@ -138,6 +138,7 @@ WRONG: list[tuple[Role, TopicSettings, dict[str, str], Level, str, bool]] = [
     ("output", GOOD, {"message_timestamp_after_max_ms": "3600000"}, "warning", "message.timestamp.after.max.ms", False),
     ("in-app", GOOD, {"message_timestamp_before_max_ms": "1"}, "warning", "message.timestamp.before.max.ms", False),
     ("tape", GOOD, {"max_message_bytes": "1048588"}, "warning", "max.message.bytes", True),
+    ("output", GOOD, {"max_message_bytes": "1000000"}, "warning", "max.message.bytes", False),
     ("tape", GOOD, {"unclean_leader_election_enable": "true"}, "warning", "unclean.leader.election.enable", True),
     ("output", GOOD, {"unclean_leader_election_enable": "true"}, "warning", "unclean.leader.election.enable", False),
     ("tape", GOOD, {"min_insync_replicas": "1"}, "warning", "min.insync.replicas", True),

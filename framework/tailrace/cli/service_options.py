@@ -12,6 +12,7 @@ from tailrace.cli.arguments import from_snapshot_option, outside_of_log, packed
 from tailrace.cli.settings import is_typed, setting
 from tailrace.cli.value_types import DurationType
 from tailrace.core.errors import MissingExtraError
+from tailrace.core.records import MAX_RECORD_BYTES
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 
@@ -74,7 +75,7 @@ tuning_options = packed(
     setting(
         "--max-record-bytes",
         type=click.IntRange(1_000, 1 << 30),
-        default=1 << 20,
+        default=MAX_RECORD_BYTES,
         show_default=True,
         help="Size limit of an event in the log, including its key.",
     ),

@@ -34,6 +34,9 @@ UNREADABLE: Final = "tailrace-unreadable-headers"
 RECORD_BYTES: Final = 31 << 20
 """The largest value that a task decodes, the largest dead letter, and the largest row of state with its name. Kafka's topics of an app take a little more: see ``log.kafka.topic_config``."""
 
+MAX_RECORD_BYTES: Final = 1_000_000
+"""The size limit of an event, if no other is set. Kafka's own, 1,048,588, is for a record with its headers, and what is around it."""
+
 
 class OwnKey(tuple[tuple[str, bytes], ...]):
     """See ``OWN_KEY``."""

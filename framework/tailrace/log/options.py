@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.errors import UsageError
+from tailrace.core.records import MAX_RECORD_BYTES
 
 FsyncPolicy: TypeAlias = Literal["interval", "commit"]
 
@@ -26,7 +27,7 @@ class LogOptions:
     "interval": all but those of about the last ``fsync_interval_s``. In both cases the log ends with a complete commit.
     """
 
-    max_record_bytes: int = 1 << 20
+    max_record_bytes: int = MAX_RECORD_BYTES
     """Size limit of an event, key and value together. An event over it fails the handler that emits it."""
     patience_s: float = 60.0
     """How long to wait for the holder of the append lock, or for brokers that do not answer."""

@@ -17,6 +17,7 @@ message.timestamp.type             internal               CreateTime            
                                    outputs                CreateTime                                 warning    no
 message.timestamp.…max.ms          written                without limit                              warning    internal ones
 max.message.bytes                  internal               32 MiB or more                             warning    yes
+                                   other written          1 MiB or more                              warning    no
 min.compaction.lag.ms              watermarks             the retention of their topic               warning    yes
 unclean.leader.election.enable     written                false                                      warning    internal ones
 replication factor                 written                3, or as many as there are brokers;        warning    never

@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import Literal
 
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
-from tailrace.core.records import CHANNEL, InputRecord, Output, RawOutput, record_of
+from tailrace.core.records import CHANNEL, MAX_RECORD_BYTES, InputRecord, Output, RawOutput, record_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
@@ -54,7 +54,7 @@ class MemoryLog(MemoryOwners):
         self,
         *,
         markers: bool = True,
-        max_record_bytes: int = 1 << 20,
+        max_record_bytes: int = MAX_RECORD_BYTES,
         on_operation: Callable[[Operation], None] | None = None,
     ) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ from tailrace.log.topic_rules import POLICY, by_level, common_findings
 
 REPLICAS: Final = "replication factor"
 _GOOD_REPLICAS: Final = 3
+_EVENT_BYTES: Final = 1 << 20
 
 
 def findings(
@@ -84,9 +85,13 @@ def _replicas(need: NeededTopic, found: TopicDetails, new_topics: NewTopics) -> 
 
 
 def _limits(need: NeededTopic, found: TopicDetails, about: Circumstances) -> Iterator[Finding]:
-    if need.is_internal and (size := int(found.config[MAX_BYTES])) < RECORD_BYTES:
+    size = int(found.config[MAX_BYTES])
+    if need.is_internal and size < RECORD_BYTES:
         why = "large rows of state, or a large commit on the tape, are refused, and the task ends"
         yield _setting(need, MAX_BYTES, str(size), str(RECORD_BYTES), why)
+    if not need.is_internal and size < _EVENT_BYTES:
+        why = "larger events are refused, and the task ends: raise it, or set --max-record-bytes to some hundred bytes less"
+        yield _setting(need, MAX_BYTES, str(size), str(_EVENT_BYTES), why)
     if about.followed is not None and not need.name.endswith(PUBLISHERS):  # of that, the last ones count
         kept_ms = about.followed.retention_ms
         wanted = LARGEST if kept_ms is None else str(kept_ms)
