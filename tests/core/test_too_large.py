@@ -205,3 +205,35 @@ def test_state_that_no_record_of_the_changelog_can_hold_fails_its_event(do: str)
         assert found.count == 2
         h.end_of_input()
         h.replay()
+
+
+class Item(msgspec.Struct, frozen=True):
+    some_name: int = 0
+    another_name: int = 0
+
+
+class Items(msgspec.Struct, frozen=True):
+    key: str
+    items: tuple[Item, ...] = ()
+
+
+@pytest.mark.parametrize("how", [{"repartition": True}, {"broadcast": True}])
+def test_an_event_that_is_too_large_to_be_forwarded_is_a_letter_where_it_was_read(how: Any) -> None:
+    """It is forwarded with its defaults, so it may be larger than it came."""
+    app = tr.App("forwarding", partitions=1, on_error="dead-letter")
+    items: Any = app.topic("items", Items, key="key", event_time=tr.RECORD_TIME, **how)
+    if "broadcast" in how:
+        app.lookup("looked", app.topic("asks", Ask, key="key", event_time="at"), items, by="key")
+    else:
+
+        @app.process(items)
+        def take(event: Items, ctx: tr.Context[str]) -> None: ...
+
+    with Harness(app) as h:
+        h.log._router.max_record_bytes = RECORD_BYTES
+        h.send_raw(items, b'{"key":"k","items":[%s{}]}' % (b"{}," * 1_500_000), b"k", NOW_MS)
+        (letter,) = h.dead_letters()
+        assert (letter.topic, letter.reason) == ("items", "handler-failed")
+        assert f"over the limit of {RECORD_BYTES}" in letter.error
+        h.end_of_input()
+        h.replay()

@@ -19,7 +19,8 @@ import msgspec
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.redriven import Redriven, redriven_header
-from tailrace.core.records import UNREADABLE, Headers, Output
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.records import MAX_RECORD_BYTES, UNREADABLE, Headers, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.reading.stretches import scan
@@ -80,6 +81,7 @@ def _keeper(topic: Any, totals: Any, told: Any) -> Any:
     class Keeper(tr.Actor):
         count: int = 0
         total: int = 0
+        text: str = ""
         last: Event | None = None
         credit: Annotated[int, msgspec.Meta(ge=0)] = 0
         by_number: tr.MapState[int, int]
@@ -105,6 +107,10 @@ def _keeper(topic: Any, totals: Any, told: Any) -> Any:
                     ctx.set_timer(event.at + 1, "paid", payload=Told(event.n))
                 case "emit":
                     ctx.emit(told, Told(event.n))
+                case "emit too much":
+                    ctx.emit(totals, Total(event.who, "x" * MAX_RECORD_BYTES, 0, 0))
+                case "keep too much":
+                    self.text = "x" * (32 << 20)
                 case _:
                     pass
             ctx.emit(totals, Total(event.who, topic.name, self.count, self.total))
@@ -130,7 +136,7 @@ class Made(NamedTuple):
 _UNDECODABLE, _WRONG = frozenset(("undecodable",)), frozenset(("wrong-type",))
 _EITHER = _UNDECODABLE | _WRONG
 _HUGE = (2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**30, -(10**400), 2**61)
-_DO = ("", "", "", "map key", "item", "credit", "timer", "payload", "emit", "fail")
+_DO = ("", "", "", "map key", "item", "credit", "timer", "payload", "emit", "emit too much", "fail")
 
 
 class Maker:
@@ -174,7 +180,7 @@ class Maker:
             n = max(-(2**63), min(n, 2**64 - 1))
         elif format == "avro":
             n = max(-(2**63), min(n, 2**63 - 1))
-        do = random.choice(_DO)
+        do = random.choice(_DO) if random.random() < 0.995 else "keep too much"
         if do == "timer":
             n = random.choice((at + 1_000 if 10**12 < at < 10**14 else NOW_MS, 2**61, NOW_MS // 1_000))
         size = random.choice((0, 5, 100)) if random.random() < 0.99 else random.randrange(self.largest)
@@ -196,7 +202,7 @@ class Maker:
         n, do = event.n, event.do
         signed, any_sign = -(2**63) <= n < 2**63, -(2**63) <= n < 2**64
         fails = (
-            do == "fail"
+            do in ("fail", "emit too much", "keep too much")
             or not any_sign
             or (do in ("map key", "emit") and not signed)
             or (do == "credit" and n < 0)
@@ -353,7 +359,13 @@ class Service:
             log,
             range(PARTITIONS),
             lambda _: MemoryStore(),
-            settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0, real_clock=True)),
+            settings=WorkerSettings(
+                partition=PartitionSettings(
+                    commit_interval_ms=0,
+                    real_clock=True,
+                    task=TaskSettings(max_record_bytes=MAX_RECORD_BYTES),
+                )
+            ),
             clock=lambda: NOW_MS,
             reader=reader,
         )
