@@ -10,6 +10,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import HandlerError
 from tailrace.core.records import RECORD_BYTES
+from tailrace.core.values.nesting import DEEPEST
 from tailrace.testing import Harness
 
 NOW_MS = 1_790_000_000_000
@@ -235,5 +236,37 @@ def test_an_event_that_is_too_large_to_be_forwarded_is_a_letter_where_it_was_rea
         (letter,) = h.dead_letters()
         assert (letter.topic, letter.reason) == ("items", "handler-failed")
         assert f"over the limit of {RECORD_BYTES}" in letter.error
+        h.end_of_input()
+        h.replay()
+
+
+class Tree(msgspec.Struct, frozen=True):
+    inner: Tree | None = None
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_state_that_grows_in_depth_fails_the_events_beyond_what_can_be_read_everywhere(checked: bool) -> None:
+    app = tr.App("growing", partitions=1, on_error="dead-letter")
+    asks: Any = app.topic("asks", Ask, key="key", event_time="at")
+
+    @app.actor
+    class Grower(tr.Actor):
+        tree: Tree | None = None
+
+        @tr.process(asks)
+        def take(self, ask: Ask, ctx: tr.Context[str]) -> None:
+            self.tree = Tree(self.tree)
+
+    with Harness(app, checked=checked) as h:
+        h.send(asks, *(Ask("k", NOW_MS) for _ in range(1_200)))
+        letters = h.dead_letters()
+        assert {letter.reason for letter in letters} == {"handler-failed"}
+        found = h.state(Grower, "k")
+        assert found is not None
+        depth, tree = 1, found.tree  # the fields are a map
+        while tree is not None:
+            depth, tree = depth + 1, tree.inner
+        assert depth == DEEPEST
+        assert len(letters) == 1_200 - (DEEPEST - 1)
         h.end_of_input()
         h.replay()

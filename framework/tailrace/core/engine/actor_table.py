@@ -15,11 +15,18 @@ from tailrace.core.engine.actor_timers import ActorTimers
 from tailrace.core.engine.instance_cache import InstanceCache, Rows
 from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts
 from tailrace.core.engine.value_rows import carrying, encoded_blank, raw_fields
-from tailrace.core.errors import CorruptStateError, StateLeakError, UnmeasuredStateError, WrongPartitionError
+from tailrace.core.errors import (
+    CorruptStateError,
+    StateLeakError,
+    UnfitValueError,
+    UnmeasuredStateError,
+    WrongPartitionError,
+)
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import RECORD_BYTES, Head, row_too_large
 from tailrace.core.rows import Timers
+from tailrace.core.values.nesting import DEEPEST, is_packed_too_deep, may_be_deep
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -57,6 +64,7 @@ class Table(ActorTimers):
         """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether sealing only has to check types."""
+        self._may_be_deep = may_be_deep(plan.cls)
         self._has_parts = any((plan.maps, plan.lists, plan.ttls, plan.has_components, past.collections))
         """Whether each of its instances has parts besides its plain fields."""
         self._weight = self._each = 0
@@ -208,6 +216,11 @@ class Table(ActorTimers):
             raise explain(error, plan.cls, instance) from error
         if (size := len(encoded) + len(instance._tr_row)) > RECORD_BYTES:
             raise row_too_large(size, plan.name, key)
+        if self._may_be_deep and is_packed_too_deep(encoded):
+            raise UnfitValueError(
+                f"the state of {plan.name} is nested deeper than {DEEPEST}",
+                hint="Keep less in one value, or flatten it.",
+            )
         if plan.ttls:
             self._renew(instance, image, encoded)
         if self.images is not None:

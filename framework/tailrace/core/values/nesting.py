@@ -30,12 +30,12 @@ def depth_test(format: str, declared: Any) -> Callable[[bytes], bool] | None:
     """Whether a value of a topic is nested too deep, by its bytes; None if no value of its type can be."""
     if format.startswith("json"):
         return is_too_deep
-    return is_packed_too_deep if format == "msgpack" and _may_be_deep(inspect.type_info(declared)) else None
+    return is_packed_too_deep if format == "msgpack" and may_be_deep(declared) else None
 
 
-def _may_be_deep(node: inspect.Type) -> bool:
+def may_be_deep(declared: Any) -> bool:
     """Whether values of a type may have any depth: it has a part without a type, or one that has itself as a part."""
-    for part in parts_of(node, set()):
+    for part in parts_of(inspect.type_info(declared), set()):
         fields: Any = getattr(part, "fields", ())
         inner = [one for field in fields for one in parts_of(field.type, set())]
         is_recursive = any(getattr(one, "cls", inner) is getattr(part, "cls", None) for one in inner)
