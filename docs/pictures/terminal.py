@@ -12,19 +12,18 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
+from tailrace.demo.history import payments
 from tailrace.log.embedded import EmbeddedLog
 
 ROOT = Path(__file__).parents[2]
 PICTURE = Path(__file__).with_name("terminal.svg")
-PAYMENTS, CARDS = 200_000, 5_000
-START_MS = 1_760_000_000_000
+PAYMENTS = 200_000
 WIDTH = 112
 
 _COMMAND = [sys.executable, "-m", "tailrace"]
@@ -51,27 +50,14 @@ def code() -> str:
     return found[1]
 
 
-def payments(seed: int = 0) -> list[dict[str, str | int]]:
-    """A history of payments, in the order of their arrival: up to ten minutes late."""
-    random = Random(seed)
-    times = sorted(random.randrange(14 * 86_400_000) for _ in range(PAYMENTS))
-    made = [
-        {
-            "card": f"card-{random.randrange(CARDS):04}",
-            "at_ms": START_MS + at_ms,
-            "cents": random.randrange(1, 90_000),
-        }
-        for at_ms in times
-    ]
-    arrived = [at_ms + random.randrange(600_000) for at_ms in times]
-    return [made[number] for number in sorted(range(PAYMENTS), key=lambda number: arrived[number])]
-
-
 def session(folder: Path) -> list[Step]:
     """Run the commands in a folder, and kill the service in between."""
     (folder / "cards.py").write_text(code(), "utf-8")
     with (folder / "payments.jsonl").open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(one) + "\n" for one in payments())
+        lines.writelines(
+            json.dumps({"card": card, "at_ms": at_ms, "cents": cents}) + "\n"
+            for card, at_ms, cents in payments(PAYMENTS)
+        )
     steps: list[Step] = []
 
     def run(typed: str) -> str:

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from tailrace.demo import cards as demo_cards
+from tailrace.demo import history
 from tailrace.testing import Harness
 from tests.docs.page import ROOT
 
@@ -86,11 +88,16 @@ def test_the_picture_of_a_terminal_shows_what_the_commands_print(
 ) -> None:
     steps = terminal.session(tmp_path)
     assert shown(terminal.drawing(steps)) == shown(terminal.PICTURE.read_text("utf-8"))
-    # The last hour is not over in every partition.
-    history, until_ms = terminal.payments(), max(one["at_ms"] for one in terminal.payments()) - HOUR_MS
-    due = expected((one["card"], one["at_ms"], one["cents"]) for one in history)
     found = sorted((one["card"], one["at_ms"], one["cents"]) for one in terminal.alerts(tmp_path))
-    assert [one for one in found if one[1] < until_ms] == [one for one in due if one[1] < until_ms]
+    assert found == expected(terminal.payments(terminal.PAYMENTS)[: terminal.PAYMENTS])
+
+
+def test_the_demo_runs_the_code_of_the_readme_and_expects_the_same_alerts(terminal: ModuleType) -> None:
+    _, _, code = Path(demo_cards.__file__).read_text("utf-8").partition("\n\n")
+    assert code == terminal.code().partition("\n")[2]
+    paid = history.payments(20_000)
+    assert len(found := history.expected(paid)) > 10
+    assert found == expected(paid)
 
 
 def shown(svg: str) -> list[str]:
