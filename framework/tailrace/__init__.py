@@ -23,7 +23,8 @@ The public API is what this module exports. Everything else may change.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App as CoreApp
@@ -71,12 +72,25 @@ def _start(app: CoreApp, options: Mapping[str, Any]) -> None:
 
 App._starter = _start
 
+if TYPE_CHECKING:
+    from tailrace.client import AsyncClient, Client
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the clients when they are first used: most importers of an app need none."""
+        if name in ("AsyncClient", "Client"):
+            return getattr(import_module("tailrace.client"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "ARRIVAL_TIME",
     "NO_WATERMARK",
     "RECORD_TIME",
     "Actor",
     "App",
+    "AsyncClient",
+    "Client",
     "Context",
     "DefinitionError",
     "DurableTypeError",

@@ -136,9 +136,8 @@ class Answering:
 
     def answer(self, question: Question, cut: bytes, offset: int, age_ms: int, now_ms: int) -> Answer:
         """The answer at a cut. Raises Unanswered; IncompatibleStateError: another version of the app has written the state."""
-        self._judge_by(cut, now_ms)
         actor = question.actor
-        instance = self._reader.instance(actor.cls, question.key)
+        instance = self.instance(actor.cls, question.key, cut, now_ms)
         if instance is None:
             raise Unanswered(
                 "there is no instance of this key", status=NOT_FOUND, actor=actor.name, key=question.key
@@ -155,6 +154,11 @@ class Answering:
             judged_at_ms=self._rows.now_ms,
         )
         return msgspec.structs.replace(answer, **self._content(question, instance))
+
+    def instance(self, actor: type[Any], key: Any, cut: bytes, now_ms: int) -> Any:
+        """The instance of a key at a cut, without values that have expired; None if there is none. Raises IncompatibleStateError."""
+        self._judge_by(cut, now_ms)
+        return self._reader.instance(actor, key)
 
     def _judge_by(self, cut: bytes, now_ms: int) -> None:
         schema = self._state.get(rows.SCHEMA_ROW)

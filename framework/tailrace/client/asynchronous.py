@@ -1,0 +1,63 @@
+"""The client for async code: each call runs in a thread, and the event loop goes on meanwhile."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tailrace.client.client import Client, Read
+from tailrace.core.declare.actor import Actor
+from tailrace.core.declare.app import App
+from tailrace.core.declare.topic import Topic
+
+E = TypeVar("E")
+A = TypeVar("A", bound=Actor)
+
+_AT_ONCE = 100
+
+
+class AsyncClient:
+    """As ``Client``, for async code; a context manager of ``async with``. Sends that run at the same time share commits."""
+
+    def __init__(self, app: App, log: str | Path) -> None:
+        self._client = Client(app, log)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """See ``Client.close``."""
+        await to_thread(self._client.close)
+
+    async def send(
+        self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None
+    ) -> dict[int, int]:
+        """See ``Client.send``. If the call is cancelled, the events may be committed or not."""
+        return await to_thread(self._client.send, topic, *events, timestamp_ms=timestamp_ms)
+
+    async def read(
+        self, topic: Topic[E, Any], *, after: Mapping[int, int] | None = None, wait_s: float = 0.0
+    ) -> AsyncIterator[Read[E]]:
+        """See ``Client.read``."""
+        found = self._client.read(topic, after=after, wait_s=wait_s)
+
+        def some() -> list[Read[E]]:
+            return [*islice(found, _AT_ONCE)]
+
+        while records := await to_thread(some):
+            for one in records:
+                yield one
+
+    async def get(self, actor: type[A], key: Any) -> A | None:
+        """See ``Client.get``."""
+        return await to_thread(self._client.get, actor, key)

@@ -1,0 +1,202 @@
+"""The client, for code that is not async. ``asynchronous`` has the same for async code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tailrace.client.sending import Sending
+from tailrace.core.declare.actor import Actor
+from tailrace.core.declare.app import App
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.declare.topic import Topic
+from tailrace.core.durations import to_ms
+from tailrace.core.errors import BadRecordError, UsageError
+from tailrace.core.records import InputRecord, Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.types import CODEC_ERRORS
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.log.interface import Reader, StoredLog, TopicPartition
+from tailrace.log.opening import open_log
+from tailrace.serve.answers import Answering
+
+E = TypeVar("E")
+K = TypeVar("K")
+A = TypeVar("A", bound=Actor)
+
+_AT_ONCE = 1_000
+
+
+class Read(NamedTuple, Generic[E]):
+    """A committed record of a topic. ``event`` is None for the deletion of a table's key."""
+
+    event: E | None
+    key: bytes | None
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Client:
+    """Sends events to the topics of an app, reads committed records, and reads the state of its actors.
+
+    ``log`` is a folder, or ``kafka://host:9092``, and must exist. One client serves any number of threads. It cannot be used in a
+    process that was forked after it was made: make one there. It must be closed, or be used with ``with``.
+    """
+
+    def __init__(self, app: App, log: str | Path) -> None:
+        self._plan = app.plan()
+        self._log: StoredLog = open_log(log)
+        self._sending = Sending(self._log)
+        self._process, self._mutex = os.getpid(), Lock()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the connection. A send of another thread ends first."""
+        self._sending.close()
+        self._log.close()
+
+    def send(
+        self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None
+    ) -> dict[int, int]:
+        """Append events, all or none of them, and return when they are committed.
+
+        The records have the timestamp ``timestamp_ms`` (default: the time of the event, or of the clock if it has none). Threads
+        that send at the same time share commits. Returns, by partition that was written, an offset after them: for ``read(after=)``.
+
+        Raises:
+            UsageError: The topic is not one of the app's, or an event is not of its type.
+            RecordTooLargeError, UnknownTopicError, LogUnavailableError: Nothing was appended.
+            CommitUnknownError: They are all in the log, or none of them is.
+        """
+        self._check(topic)
+        given_ms = None if timestamp_ms is None else to_ms(timestamp_ms)
+        outputs = [self._output(topic, one, given_ms) for one in events]
+        ends: Mapping[TopicPartition, int] = self._sending.send(outputs) if outputs else {}
+        return {place.partition: end for place, end in ends.items() if place.topic == topic.name}
+
+    def read(
+        self, topic: Topic[E, Any], *, after: Mapping[int, int] | None = None, wait_s: float = 0.0
+    ) -> Iterator[Read[E]]:
+        """The committed records of a topic, partition by partition in the order of their offsets, up to what is there.
+
+        ``after``: by partition, the first offset to read (default: the oldest kept). To continue later, give for each partition the
+        offset of its last record plus one. ``wait_s``: how long to wait for the first record if there is none.
+
+        Raises:
+            UsageError: The topic is not one of the app's.
+            BadRecordError: A record cannot be decoded. The message names it; continue after it.
+            OffsetGoneError: The log has deleted records after this position.
+        """
+        self._check(topic)
+        starts = dict(after or {})
+        places = [TopicPartition(topic.name, number) for number in range(self._log.partitions(topic.name))]
+        reader = self._log.reader(
+            {one: starts.get(one.partition, self._log.start_offset(*one)) for one in places}
+        )
+        try:
+            until_s, found = time.monotonic() + wait_s, False
+            while True:
+                for place in places:
+                    for one in _committed(reader, place):
+                        found = True
+                        yield self._decoded(topic, place, one)
+                left_s = until_s - time.monotonic()
+                if found or left_s <= 0:
+                    return
+                reader.wait(left_s)
+        finally:
+            reader.close()
+
+    def get(self, actor: type[A], key: Any) -> A | None:
+        """The committed instance of a key, or None if nothing is stored for it.
+
+        It is a copy: changes of it have no effect. Each call reads the changelog of a partition; for many, use `tailrace serve`.
+
+        Raises:
+            UsageError: The actor is not one of the app's.
+            UnknownTopicError: The app has not run on this log.
+            IncompatibleStateError: Another version of the app has written the state.
+        """
+        self._check_process()
+        plan = self._plan.actor_of(actor)
+        partition = partition_of(_encoded(plan, key), self._plan.partitions)
+        with self._mutex:
+            found = AppHistory(self._plan, self._log).committed(partition, with_rows=True)
+        if found.cut is None or found.rows is None:
+            return None
+        answering = Answering(self._plan, partition, found.rows)
+        instance: A | None = answering.instance(actor, key, found.cut, time.time_ns() // 1_000_000)
+        return instance
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "this client was made in another process, which was forked",
+                hint="Make a client after the fork, in each process.",
+            )
+
+    def _check(self, topic: Topic[Any, Any]) -> None:
+        self._check_process()
+        if self._plan.topics.get(getattr(topic, "name", None) or "") is not topic:
+            names = ", ".join(sorted(self._plan.topics)) or "none"
+            raise UsageError(
+                f"{topic!r} is not a topic of the app {self._plan.app!r}", hint=f"Its topics: {names}."
+            )
+
+    def _output(self, topic: Topic[Any, Any], event: Any, given_ms: int | None) -> Output:
+        if type(event) not in topic.types:
+            raise UsageError(
+                f"{type(event).__name__} was sent to {topic.name!r}, which holds {topic.type_name}",
+                hint="Send events of the declared type.",
+            )
+        at_ms = given_ms
+        if at_ms is None and topic.time_of is not None:
+            at_ms = topic.time_of(event)
+        at_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        try:
+            value = topic.encode(event)
+        except CODEC_ERRORS as error:
+            raise topic.codec.unwritable(event, error) from error
+        return Output(topic.name, topic.encode_key(event), value, at_ms)
+
+    def _decoded(self, topic: Topic[Any, Any], place: TopicPartition, record: InputRecord) -> Read[Any]:
+        event = None
+        if record.value is not None:
+            try:
+                event = topic.decode(record.value)
+            except CODEC_ERRORS as error:
+                raise BadRecordError(
+                    f"the record is no {topic.type_name}: {error}",
+                    reason="undecodable",
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=record.offset,
+                    hint=f"To continue after it, give after={{{place.partition}: {record.offset + 1}}}.",
+                ) from error
+        return Read(event, record.key, place.partition, record.offset, record.timestamp_ms)
+
+
+def _committed(reader: Reader, place: TopicPartition) -> Iterator[InputRecord]:
+    """The records of a partition up to its end as it is now."""
+    more = True
+    while more:
+        records, _, more, _ = reader.fetch(*place, _AT_ONCE)
+        yield from records
+
+
+def _encoded(plan: ActorPlan, key: Any) -> bytes:
+    return plan.key_codec.encode(key)

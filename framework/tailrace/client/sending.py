@@ -1,0 +1,89 @@
+"""Sends from many threads in few commits.
+
+A commit takes about as long for one event as for a thousand. So each thread leaves its records, and waits for its turn; who has it commits
+all that are there by then. A send is in one commit as a whole: a reader sees all of its events or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Final
+from uuid import uuid4
+
+from tailrace.core.errors import RecordTooLargeError, TailraceError, UnknownTopicError, UsageError
+from tailrace.core.records import Output
+from tailrace.log.interface import StoredLog, TopicPartition, Writer
+
+_MOST: Final = 10_000
+"""Records of a commit, unless one send has more."""
+
+
+class _Send:
+    """The records of one call, and what has become of them."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self.outputs = outputs
+        self.done = False
+        self.error: TailraceError | None = None
+        self.ends: Mapping[TopicPartition, int] = {}
+
+
+class Sending:
+    """Appends records for any number of threads."""
+
+    def __init__(self, log: StoredLog) -> None:
+        self._log = log
+        self._pending: list[_Send] = []
+        self._mutex, self._turn = Lock(), Lock()
+        self._writer: Writer | None = None
+
+    def send(self, outputs: Sequence[Output]) -> Mapping[TopicPartition, int]:
+        """Append records in one commit. Returns the new ends of their partitions. Raises what ``Writer`` does."""
+        mine = _Send(outputs)
+        with self._mutex:
+            self._pending.append(mine)
+        with self._turn:
+            while not mine.done:
+                self._commit(self._taken())
+        if mine.error is not None:
+            raise mine.error
+        return mine.ends
+
+    def _taken(self) -> list[_Send]:
+        with self._mutex:
+            taken, count = 0, 0
+            while taken < len(self._pending) and (not taken or count < _MOST):
+                count += len(self._pending[taken].outputs)
+                taken += 1
+            found, self._pending = self._pending[:taken], self._pending[taken:]
+        return found
+
+    def _commit(self, sends: Sequence[_Send]) -> None:
+        ends: Mapping[TopicPartition, int] = {}
+        error: TailraceError | None = None
+        try:
+            if self._writer is None:
+                self._writer = self._log.writer(f"client-{uuid4().hex}")
+            for one in sends:
+                try:
+                    self._writer.append(one.outputs)
+                except (
+                    RecordTooLargeError,
+                    UnknownTopicError,
+                    UsageError,
+                ) as refused:  # nothing of it was appended
+                    one.error = refused
+            ends = self._writer.commit()
+        except TailraceError as failed:
+            error = failed
+            self.close()
+        finally:
+            for one in sends:
+                one.error, one.ends, one.done = one.error or error, ends, True
+
+    def close(self) -> None:
+        """Release the writer."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,167 @@
+"""What a client does on any log; each law is run on a log in a folder and on Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pytest
+
+import tailrace as tr
+from tailrace.client import Read
+from tests.client.shop import Customer, Paid, Total, app, payments, totals
+
+
+def handle(place: str, state: str) -> None:
+    """Let a service handle what is there, in a process of its own."""
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tailrace",
+            "run",
+            "tests.client.shop:app",
+            "--log",
+            place,
+            "--state",
+            state,
+            "--until-end",
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
+def read_on(client: tr.Client, after: dict[int, int], wait_s: float = 0.0) -> list[Read[Paid]]:
+    """What is new; moves ``after``."""
+    found = [*client.read(payments, after=after, wait_s=wait_s)]
+    after |= {one.partition: one.offset + 1 for one in found}
+    return found
+
+
+def check_sent_handled_and_asked(place: str, state: str) -> None:
+    events = [Paid(f"c{n % 50}", 1_700_000_000_000 + n, n) for n in range(2_000)]
+    with tr.Client(app, place) as client:
+        assert client.get(Customer, "c0") is None
+        ends = client.send(payments, *events[:1_000])
+        client.send(payments, *events[1_000:], timestamp_ms=5)
+        assert sum(ends.values()) >= 1_000
+        found = [*client.read(payments)]
+        assert Counter(one.event for one in found) == Counter(events)
+        assert {one.timestamp_ms == 5 for one in found if one.event in events[1_000:]} == {True}
+        assert all(one.timestamp_ms == one.event.at_ms for one in found if one.event in events[:1_000])
+        assert {one.event for one in client.read(payments, after=ends)} == set(events[1_000:])
+        handle(place, state)
+        expected = Counter[str]()
+        for one in events:
+            expected[one.who] += one.cents
+        for who in ("c0", "c17", "c49"):
+            instance = client.get(Customer, who)
+            assert instance is not None
+            assert instance.cents == expected[who]
+        assert client.get(Customer, "nobody") is None
+        last = {one.event.who: one.event for one in client.read(totals) if one.event is not None}
+        assert last == {who: Total(who, cents) for who, cents in expected.items()}
+
+
+def check_many_threads(place: str) -> None:
+    """Each event is there once, those of one send together, and a reader that continues gets each once."""
+    seen, after = Counter[Paid | None](), dict[int, int]()
+    with tr.Client(app, place) as client:
+
+        def send(thread: int) -> None:
+            for n in range(20):
+                client.send(payments, *(Paid(f"t{thread}", 5 * n + part, 1) for part in range(5)))
+
+        threads = [threading.Thread(target=send, args=(n,)) for n in range(8)]
+        for one in threads:
+            one.start()
+        while any(one.is_alive() for one in threads):
+            some = Counter(one.event for one in read_on(client, after))
+            sends = Counter((one.who, one.at_ms // 5) for one in some.elements() if one is not None)
+            assert set(sends.values()) <= {5}, "a part of a send"
+            seen += some
+        for one in threads:
+            one.join()
+        seen += Counter(one.event for one in read_on(client, after))
+        assert seen == {Paid(f"t{thread}", n, 1): 1 for thread in range(8) for n in range(100)}
+        order = [
+            one.event.at_ms
+            for one in client.read(payments)
+            if one.event is not None and one.event.who == "t3"
+        ]
+        assert order == sorted(order), "a thread's sends are in their order"
+
+
+def check_one_bad_send_fails_alone(place: str) -> None:
+    started, failures = threading.Barrier(6), list[BaseException]()
+    with tr.Client(app, place) as client:
+
+        def send(who: str) -> None:
+            started.wait()
+            try:
+                client.send(payments, Paid("fine", 1, 1), Paid(who, 1, 1))
+            except tr.TailraceError as error:
+                failures.append(error)
+
+        names = [*(f"w{n}" for n in range(5)), "x" * (40 << 20)]
+        threads = [threading.Thread(target=send, args=(who,)) for who in names]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        (failure,) = failures
+        assert type(failure).__name__ == "RecordTooLargeError"
+        assert Counter(one.event.who for one in client.read(payments) if one.event) == {
+            "fine": 5,
+            **{f"w{n}": 1 for n in range(5)},
+        }
+
+
+def check_refusals(place: str) -> None:
+    with tr.Client(app, place) as client:
+        with pytest.raises(tr.UsageError, match="int was sent to 'payments'"):
+            client.send(payments, 17)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+        other = tr.App("other").topic("payments", Paid)
+        with pytest.raises(tr.UsageError, match="is not a topic of the app 'spent'"):
+            client.send(other, Paid("a", 1, 1))
+        with pytest.raises(tr.UsageError, match="is not a topic of the app 'spent'"):
+            [*client.read("payments")]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert client.send(payments) == {}
+        assert [*client.read(payments)] == []
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                client.send(payments, Paid("a", 1, 1))
+            except tr.UsageError as error:
+                code = 0 if "after the fork" in str(error) else 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        client.send(payments, Paid("a", 1, 1))  # the parent's is whole
+        client._log.append_all([tr.core.records.Output("payments", b"a", b"{", 1)], 0)
+        with pytest.raises(tr.TailraceError, match=r"is no Paid.*after=\{0: "):
+            [*client.read(payments)]
+
+
+async def check_async(place: str) -> None:
+    import asyncio
+
+    async with tr.AsyncClient(app, place) as client:
+        await asyncio.gather(*(client.send(payments, Paid(f"a{n}", n, n)) for n in range(250)))
+        found = [one.event async for one in client.read(payments)]
+        assert Counter(found) == {Paid(f"a{n}", n, n): 1 for n in range(250)}
+        waiting = asyncio.create_task(_first(client, dict.fromkeys(range(3), 10**9)))
+        assert await waiting is None
+        assert await client.get(Customer, "a1") is None
+
+
+async def _first(client: tr.AsyncClient, after: dict[int, int]) -> object:
+    with pytest.raises(tr.TailraceError):
+        async for one in client.read(payments, after=after):
+            return one
+    return None
