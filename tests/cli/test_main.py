@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.cli import main
+from tailrace.core.errors import TailraceError
 from tests.cli.commands import run
 from tests.runtime.processes import PATIENCE_S, ROOT, Process, wait_until
 
@@ -105,3 +107,17 @@ def test_sigterm_ends_process_1_of_a_container(
     finally:
         container.kill()
         container.wait()
+
+
+def test_what_an_error_quotes_neither_reaches_the_terminal_raw_nor_forges_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise TailraceError("Account.paid failed with ValueError: \x1b]0;PWNED\x07\ntailrace: all is well")
+
+    monkeypatch.setattr(main.tailrace, "main", fails)
+    assert main.execute(["status"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+    assert "PWNED" in said

@@ -38,6 +38,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 }
 """Where an option differs, and why."""
 SILENT = {
+    "demo": "is for people, and its result is its exit code",
     "run": "logs to standard error, as JSON with --log-format json",
     "serve": "answers in JSON, and logs to standard error",
     "log create": "says nothing",

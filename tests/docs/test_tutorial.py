@@ -9,6 +9,7 @@ import pytest
 from tests.docs.page import ROOT, play
 
 PAGES = [
+    "docs/client.md",
     "docs/tutorial.md",
     "docs/testing.md",
     "docs/event-time.md",

@@ -90,7 +90,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     for given in (*(sys.argv[1:] if arguments is None else arguments), *_settings()):
         if any("\ud800" <= one <= "\udfff" for one in given) and not Path(given).is_file():
             shown = given.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            return _complain(f"{printable(shown)} is not UTF-8: correct it.", click.UsageError.exit_code)
+            return _complain(f"{shown} is not UTF-8: correct it.", click.UsageError.exit_code)
     try:
         code = tailrace.main(arguments, prog_name="tailrace", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -112,7 +112,7 @@ def _settings() -> list[str]:
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(f"tailrace: {message}", err=True)
+    click.echo(f"tailrace: {printable(message)}", err=True)
     return code
 
 

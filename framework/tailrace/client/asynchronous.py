@@ -1,4 +1,4 @@
-"""The client for async code: each call runs in a thread, and the event loop goes on meanwhile."""
+"""The client for async code: each call runs in a thread, so the event loop is free meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sends from many threads in few commits.
 
-A commit takes about as long for one event as for a thousand. So each thread leaves its records, and waits for its turn; who has it commits
-all that are there by then. A send is in one commit as a whole: a reader sees all of its events or none.
+A commit takes about as long for one event as for a thousand. So each thread leaves its records and waits for its turn. The thread
+whose turn it is commits all records that are there by then. A send is in one commit as a whole: a reader sees all of its events or none.
 """
 
 from __future__ import annotations
