@@ -12,6 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.client import Read
+from tailrace.core.records import Output
 from tests.client.shop import Customer, Paid, Total, app, payments, totals
 
 
@@ -143,7 +144,7 @@ def check_refusals(place: str) -> None:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         client.send(payments, Paid("a", 1, 1))  # the parent's is whole
-        client._log.append_all([tr.core.records.Output("payments", b"a", b"{", 1)], 0)
+        client._log.append_all([Output("payments", b"a", b"{", 1)], 0)
         with pytest.raises(tr.TailraceError, match=r"is no Paid.*after=\{0: "):
             [*client.read(payments)]
 
