@@ -29,13 +29,6 @@ from tailrace.lab.upgrade.steps import UpgradeReport
 @click.option(
     "--rollback", is_flag=True, help="Return from NEW to OLD, which handles what has happened since."
 )
-@click.option(
-    "--outputs",
-    type=click.Choice(["keep", "correct"]),
-    default="keep",
-    show_default=True,
-    help="What OLD has published: keep it, or correct the values in tables (app.table) that NEW would have set otherwise.",
-)
 @click.option("--cancel", is_flag=True, help="Give up an upgrade that has not ended: OLD may run.")
 @engine_options
 @json_option
@@ -79,5 +72,4 @@ def _lines(report: UpgradeReport) -> list[str]:
     order = "along the tape" if report.order == "tape" else "in canonical order"
     made = f"{counted(report.rows, 'row')} of state, made by {counted(report.rounds, 'rebuild')} {order}"
     stopped = f"no process worked for {report.stopped_s:.1f} s"
-    corrected = [f"{counted(report.corrected, 'value')} in tables corrected"] if report.corrected else []
-    return [versions, *([made, *corrected, stopped] if report.rows else [])]
+    return [versions, *([made, stopped] if report.rows else [])]

@@ -32,15 +32,11 @@ class About(msgspec.Struct):
     """By actor and field: its type."""
     schemas: dict[str, str]
     """By actor, the digest of its schema."""
-    tables: list[str]
-    outputs: list[str]
-    """The topics that it writes to: tables, and others."""
 
 
 def about(plan: Plan, reference: str) -> About:
     """Describe this version."""
-    read, own, known = [one.name for one in plan.inputs], own_inputs(plan), plan.topics
-    written = [name for name in plan.outputs if name in plan.written and name in known]
+    read, own = [one.name for one in plan.inputs], own_inputs(plan)
     return About(
         app=plan.app,
         version=plan.version,
@@ -52,8 +48,6 @@ def about(plan: Plan, reference: str) -> About:
         timers=any(one.schema.timers for one in plan.actors),
         fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
         schemas={one.name: digest_of(one.schema) for one in plan.actors},
-        tables=[name for name in written if known[name].is_table],
-        outputs=[name for name in written if not known[name].is_table],
     )
 
 

@@ -40,7 +40,6 @@ from tailrace.lab.files import TableWriter
 from tailrace.lab.first_events import record_steps
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.tasks import (
@@ -161,7 +160,6 @@ TASKS: dict[str, Callable[..., Any]] = {
         keep,
         kept_beginning,
         drain,
-        corrections,
         verify,
         counted_rows,
         write_generation,

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.history.rebuilding.engines import Where
@@ -183,19 +183,6 @@ def last_totals(clicks: list[Click], *, forgets: bool) -> dict[str, int]:
     """By user, after the last click."""
     of_click = totals(clicks, forgets=forgets)
     return {one.user: of_click[one.at] for one in clicks}
-
-
-def table_records(log: str | Path) -> list[InputRecord]:
-    """All records of the table."""
-    with closing(open_log(log)) as opened:
-        return [one for number in range(2) for one in scan(opened, "sums", number)]
-
-
-def table(log: str | Path) -> dict[str, int]:
-    """The last total of each user in the table."""
-    last = {one.key: one.value for one in table_records(log)}
-    found = [msgspec.json.decode(value, type=Seen) for value in last.values() if value]
-    return {one.user: one.total for one in found}
 
 
 # --- the command, killed

@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import IO, Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -27,15 +26,12 @@ from tailrace.core.errors import (
     SnapshotMismatchError,
     SnapshotUnavailableError,
     TailraceError,
-    UnknownTopicError,
     UsageError,
 )
-from tailrace.core.records import Output
 from tailrace.lab.upgrade import driver
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.steps import Steps
-from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
@@ -43,19 +39,15 @@ from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Manifest, Place, Snapshots
 from tests.lab.in_process import Here
-from tests.lab.upgrade import summing
-from tests.lab.upgrade.clicking import Seen
 from tests.lab.upgrade.stage import (
     BUG,
     OLD,
     Producer,
     check,
     corrected,
-    last_totals,
     module_of,
     outputs,
     step_of,
-    table,
     wanted_in,
 )
 
@@ -158,7 +150,6 @@ RAISES = (BUG, f"if event.at == {AT}:\n            raise ValueError('no')\n     
         ([('"clicking"', '"other"')], {}, "not versions of one app"),
         ([('app.topic("clicks"', 'app.topic("more"')], {}, "does not read 'clicks'"),
         ([], {"rollback": True}, "was not from version '1' to '2"),
-        ([], {"outputs": "correct"}, "writes to 'later' and 'seen', which keep every event"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(
@@ -307,56 +298,3 @@ def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(
     check_old_runs(producer, tmp_path)
     is_left_out = False
     finish(asked, tmp_path, producer)
-
-
-def test_values_that_others_have_written_to_a_table_are_not_corrected(
-    producer: Producer, tmp_path: Path
-) -> None:
-    old, new = "tests.lab.upgrade.summing:app", corrected(tmp_path, of=summing, number=next(NUMBERS))
-    where = tmp_path / "summed"
-    producer = Producer(where / "log")
-    with closing(open_log(where / "log")) as log:
-        log.create_topic("sums", TopicSettings(2, compacted=True))
-    serve(old, where)
-    others = [Seen("user 3", 1, -1), Seen("unwanted user 4", 1, -2), Seen("stranger", 1, -3)]
-    with closing(open_log(where / "log")) as log:
-        log.append_all(Output("sums", one.user.encode(), msgspec.json.encode(one), one.at) for one in others)
-    asked = replace(wanted_in(where, new), old=old, outputs="correct")
-    upgrade(asked)
-    wanted = last_totals(producer.clicks, forgets=False) | {one.user: one.total for one in others}
-    assert table(where / "log") == wanted
-
-
-USER = "@app.actor\nclass User("
-READS = f"""@app.actor
-class Reader(tr.Actor):
-    count: int = 0
-
-    @tr.process(seen)
-    def read(self, event: Seen, ctx: tr.Context[str]) -> None:
-        self.count += 1
-
-
-{USER}"""
-"""It would handle each correction as one more event."""
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        pytest.param(('"sums"', '"more"'), UnknownTopicError, r"no topic 'more'.*topics apply", id="missing"),
-        pytest.param(
-            (USER, READS), OptionError, r"reads its own 'sums'.*--outputs keep", id="read-by-the-app"
-        ),
-    ],
-)
-def test_a_table_that_cannot_be_corrected_is_refused(
-    producer: Producer, tmp_path: Path, change: tuple[str, str], error: type[TailraceError], said: str
-) -> None:
-    new = corrected(tmp_path, change, of=summing, number=next(NUMBERS))
-    with closing(open_log(tmp_path / "log")) as log:
-        log.create_topic("sums", TopicSettings(2, compacted=True))
-    asked = replace(wanted_in(tmp_path, new), old="tests.lab.upgrade.summing:app", outputs="correct")
-    with ExitStack() as stack, pytest.raises(error, match=said):
-        Upgrading(asked, stack).run()
-    assert step_of(asked.log) == ""

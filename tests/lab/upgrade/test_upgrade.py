@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,12 +12,8 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import OptionError
-from tailrace.lab.upgrade.corrections import CORRECTED
 from tailrace.lab.upgrade.driver import Upgrading
-from tailrace.log import TopicSettings
-from tailrace.log.opening import open_log
-from tests.lab.upgrade import summing, telling
-from tests.lab.upgrade.clicking import FORGOTTEN
+from tests.lab.upgrade import telling
 from tests.lab.upgrade.stage import (
     BUG,
     OLD,
@@ -28,16 +24,12 @@ from tests.lab.upgrade.stage import (
     check,
     command,
     corrected,
-    last_totals,
     outputs,
     service,
-    table,
-    table_records,
     totals,
     upgraded_and_back,
     wanted_in,
 )
-from tests.runtime.processes import ROOT, wait_until
 
 
 @pytest.mark.long
@@ -73,43 +65,6 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
         with service(versions[-1], log, tmp_path, "--end-of-input") as last:
             assert last.ended() == 0, last.complaint
     check(log, producer.clicks, "ono")
-
-
-@pytest.mark.long
-def test_values_in_tables_are_corrected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before and after the commit with the corrections."""
-    log, old = tmp_path / "log", "tests.lab.upgrade.summing:app"
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    new = corrected(tmp_path, of=summing)
-    asked = msgspec.structs.replace(wanted_in(tmp_path, new, rollback=False), old=old, outputs="correct")
-    producer = Producer(log, 3_000)
-    with closing(open_log(log)) as opened:
-        opened.create_topic("sums", TopicSettings(2, compacted=True))
-    with service(old, log, tmp_path, "--until-end") as first:
-        assert first.ended() == 0, first.complaint
-    before = len(table_records(log))
-    by_old, by_new = (last_totals(producer.clicks, forgets=one) for one in (True, False))
-    wrong = {user for user, total in by_new.items() if total != by_old[user]}
-    unwanted = {f"unwanted {one.user}" for one in producer.clicks if one.amount % FORGOTTEN == 0}
-    with ExitStack() as stack:
-        plan = Upgrading(asked, stack).plan()
-    assert plan.corrected == len(wrong) + len(unwanted)
-    assert len(table_records(log)) == before
-    with service(old, log, tmp_path) as runs:
-        runs.wait_for("a partition runs", times=2)
-        for step in ("verified", "ready"):
-            command(asked, killed_after=step)
-        with service(new, log, tmp_path) as follows:
-            assert command(asked)["done"]
-            made = [one for one in table_records(log) if CORRECTED in dict(one.headers)]
-            assert len(table_records(log)) == before + len(made)
-            assert sorted(one.key.decode() for one in made if one.key) == sorted(wrong | unwanted)
-            assert table(log) == by_new
-            with producer:
-                wait_until(lambda: len(table_records(log)) > before + len(made) + 100, "it handles more")
-            wait_until(lambda: table(log) == last_totals(producer.clicks, forgets=False), "all is handled")
-            follows.signal(signal.SIGTERM)
-            assert follows.ended() == 0
 
 
 def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:

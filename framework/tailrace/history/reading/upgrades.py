@@ -17,7 +17,7 @@ A version that an earlier upgrade has replaced is refused all the time, unless t
 led back to it: each record has the list.
 
 Invariants: nobody may commit between ``fenced`` and ``ready``; ``snapshot`` stands at the last commit of ``old``; from
-``ready`` on there is no way back but another upgrade. Corrections of outputs are in the same commit as ``ready``. A record
+``ready`` on there is no way back but another upgrade. A record
 is written by the command alone, under the transactional id of the topic: a second command fences the first.
 
 A process looks twice at its start, before it claims tasks and when it has them (see ``residence``), and every two
@@ -49,7 +49,6 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     rollback: bool = False
-    outputs: str = "keep"
     snapshots: str
     """URI of the snapshots that the upgrade makes."""
     code: str
@@ -113,7 +112,7 @@ def _decoded(record: InputRecord, topic: str) -> Upgrade:
 
 
 def note_upgrade(writer: Writer, app: str, upgrade: Upgrade) -> None:
-    """Add a record, and what the writer has appended before, in one commit."""
+    """Add a record, in a commit of its own."""
     value, now_ms = msgspec.json.encode(upgrade), time.time_ns() // 1_000_000
     writer.append([Output(upgrades_of(app), None, value, now_ms)], 0)
     writer.commit()

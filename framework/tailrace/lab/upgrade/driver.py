@@ -7,12 +7,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.core.counting import counted
 from tailrace.core.errors import OptionError, UnknownTopicError
 from tailrace.core.names import tape_of, upgrades_of
 from tailrace.history.reading.upgrades import Upgrade, last_upgrade
@@ -34,7 +32,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     new: str
     log: str
     snapshots: str
-    outputs: str = "keep"
     rollback: bool = False
     where: Where = Where()
 
@@ -47,9 +44,6 @@ class UpgradePlan(msgspec.Struct, kw_only=True):
     new: str
     changes: list[str]
     rebuild: RebuildPlan | None
-    outputs: str
-    corrected: int
-    """Values in tables, by what is in them now."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -57,8 +51,6 @@ class UpgradePlan(msgspec.Struct, kw_only=True):
             f"{self.app}: version {self.old} to version {self.new}",
             *(f"  {one}" for one in self.changes),
             *([] if self.rebuild is None else self.rebuild.lines()),
-            f"outputs: {self.outputs}"
-            + (f", {counted(self.corrected, 'value')} in tables" if self.outputs == "correct" else ""),
         ]
 
 
@@ -89,7 +81,6 @@ class Upgrading:
             wanted.log,
             uri,
             wanted.where,
-            wanted.outputs == "correct",
             str(Path(Place.at(uri).path) / old_is.app / "_work" / "followers"),
         )
         self.app = old_is.app
@@ -124,31 +115,6 @@ class Upgrading:
                 hint="Start the new version.",
             )
 
-        if self._wanted.outputs == "correct":
-            self._check_corrections()
-
-    def _check_corrections(self) -> None:
-        old, new = self._sides.old_is, self._sides.new_is
-        if self._wanted.rollback:
-            raise OptionError(
-                "--outputs correct is not for a rollback", hint="Leave it out: what was published stays."
-            )
-        if others := sorted({*old.outputs, *new.outputs}):
-            raise OptionError(
-                f"{self.app!r} writes to {' and '.join(map(repr, others))}, which keep every event, so a correction would count twice",
-                hint="Only tables can be corrected (app.table): declare them so, or upgrade with --outputs keep.",
-            )
-        if read := sorted({*new.tables} & {*new.own}):
-            raise OptionError(
-                f"{self.app!r} reads its own {' and '.join(map(repr, read))}, so it would handle each correction as one more event",
-                hint="Upgrade with --outputs keep. In the new version, declare the table under another name, which is then written from the beginning.",
-            )
-        if missing := sorted({*new.tables} - self._sides.log.topics().keys()):
-            raise UnknownTopicError(
-                f"the log has no topic {' and no '.join(map(repr, missing))}, to which corrections would go",
-                hint="Create it first: tailrace topics apply.",
-            )
-
     def plan(self) -> UpgradePlan:
         """What would be done. Raises what ``run`` raises before it begins."""
         self._state()
@@ -156,23 +122,8 @@ class Upgrading:
         if not self._wanted.rollback:
             rebuild = first_that_goes(self._planned)
         return UpgradePlan(
-            app=self.app,
-            old=old.version,
-            new=new.version,
-            changes=[*_changes(old, new)],
-            rebuild=rebuild,
-            outputs=self._wanted.outputs,
-            corrected=self._corrected(),
+            app=self.app, old=old.version, new=new.version, changes=[*_changes(old, new)], rebuild=rebuild
         )
-
-    def _corrected(self) -> int:
-        """The number of values that would be corrected, by a whole rebuild that is not kept."""
-        if self._wanted.outputs == "keep":
-            return 0
-        with TemporaryDirectory(prefix="tailrace-plan-") as folder:
-            sides = self._sides._replace(uri=folder)
-            made = first_that_goes(lambda order: sides.advance(sides.request(order, None), sides.where))
-            return len(sides.corrections([made.snapshot]))
 
     def _planned(self, order: Order) -> RebuildPlan:
         request = self._sides.request(order, None)
@@ -228,7 +179,6 @@ class Upgrading:
             old=self._sides.old_is.version,
             new=new.version,
             rollback=self._wanted.rollback,
-            outputs=self._wanted.outputs,
             snapshots=self._sides.uri,
             code=new.code,
             before=current,
@@ -244,9 +194,7 @@ class Upgrading:
             if self._previous() is None:
                 self._sides.new.ask("check_beginning", type(None), log=self._wanted.log)
             return mine
-        same = replace(
-            found, **{one: getattr(mine, one) for one in ("old", "new", "rollback", "outputs", "snapshots")}
-        )
+        same = replace(found, **{one: getattr(mine, one) for one in ("old", "new", "rollback", "snapshots")})
         if same != found:
             raise OptionError(
                 f"another upgrade of {self.app!r} is under way: {_shown(found)}",
@@ -262,7 +210,7 @@ class Upgrading:
 
 def _shown(one: Upgrade) -> str:
     back = "back " if one.rollback else ""
-    return f"{back}from version {one.old!r} to {one.new!r}, with --outputs {one.outputs} and snapshots in {Place.at(one.snapshots).shown}"
+    return f"{back}from version {one.old!r} to {one.new!r}, with snapshots in {Place.at(one.snapshots).shown}"
 
 
 def _changes(old: About, new: About) -> Iterator[str]:

@@ -17,7 +17,7 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
                  end, and its rows
     6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
     7  verified  both stand at one moment            nothing: it is compared again     nobody runs
-    8  ready     and corrections of outputs          the log, in one commit            new processes run: the state is in their
+    8  ready                                         the log                           new processes run: the state is in their
                                                                                        changelog; that of old is closed
     9  done      all tasks have begun with it        the log                           new runs
 
@@ -50,9 +50,8 @@ from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import PARQUET, Destination, Execution, Order, Request, Source
+from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
 from tailrace.lab.about import About
-from tailrace.lab.upgrade.corrections import Correction
 from tailrace.lab.upgrade.generation import close_generation
 from tailrace.lab.versions import Version
 from tailrace.log.interface import StoredLog, Writer
@@ -79,8 +78,6 @@ class UpgradeReport(msgspec.Struct, kw_only=True):
     order: str = ""
     rounds: int = 0
     rows: int = 0
-    corrected: int = 0
-    """Values in tables."""
     stopped_s: float = 0.0
     """From the end of the last process of old until all tasks had begun with the new state."""
 
@@ -97,15 +94,8 @@ class Sides(NamedTuple):
     uri: str
     where: Where
     """Of the first round, which may be made by Spark."""
-    correct: bool
-    """Whether outputs to tables are corrected."""
     followers: str
     """Folder for the stores that new keeps between rounds."""
-
-    @property
-    def outputs_uri(self) -> str:
-        """Where the outputs of new are, for corrections."""
-        return (Place.at(self.uri) / "outputs").uri
 
     @property
     def kept_uri(self) -> str:
@@ -117,21 +107,13 @@ class Sides(NamedTuple):
         source = (
             Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
         )
-        to = Destination(
-            uri=self.uri, name=name, outputs=f"{PARQUET}{self.outputs_uri}" if self.correct else "none"
-        )
+        to = Destination(uri=self.uri, name=name)
         return Request(app=self.new.place.reference, source=source, to=to, order=order)
 
     def advance(self, request: Request, where: Where) -> RebuildReport:
         """Do a rebuild of new."""
         given = {"request": request, "where": where, "followers": self.followers}
         return self.new.ask("advance", RebuildReport, **given)
-
-    def corrections(self, snapshots: list[str]) -> list[Correction]:
-        """Those of the outputs of rounds with these snapshots; none if outputs are kept."""
-        given = {"log": self.place, "outputs": self.outputs_uri, "snapshots": snapshots}
-        tables = self.new_is.tables if self.correct else []
-        return self.new.ask("corrections", list[Correction], tables=tables, **given) if tables else []
 
 
 def first_that_goes(do: Callable[[Order], T]) -> T:
@@ -273,16 +255,12 @@ class Steps:
         self._round(last, made)
         self._write_state()
         self._reached("last")
-        made = self._made()
-        state = made[-1].id
+        state = self._made()[-1].id
         kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
         self._reached("kept")
         timers = self._sides.old_is.timers or self._sides.new_is.timers
         self._new("verify", type(None), snapshot=state, timers=timers)
         self._reached("verified")
-        corrected = self._sides.corrections([one.id for one in made])
-        self.report.corrected = len(corrected)
-        self._writer.append([one.output(self._app) for one in corrected])
         self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
         self._note("ready")
 
