@@ -27,13 +27,12 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--partitions": {"reshape": "is that of the code by default"},
     "--key": {"log append": "names a field"},
     "--order": {"ab": "goes along the tape only if both versions do"},
-    "--outputs": {"upgrade": "has outputs that were published already"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},
     "--to": dict.fromkeys(
         ("ab", "archive", "migrate", "rebuild", "reshape", "run", "upgrade"), "is a place of its own kind"
     ),
-    "--format": dict.fromkeys(("graph", "log append", "schemas export"), "has formats of its own"),
+    "--format": dict.fromkeys(("graph", "log append"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),
 }
 """Where an option differs, and why."""

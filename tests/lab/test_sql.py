@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -19,8 +17,6 @@ from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.lab import export
 from tailrace.lab.sql import answered
 from tailrace.log.archive import ArchiveOptions, archive_log
-from tailrace.runtime.preparing import prepare_log
-from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tests.lab import selling, yard
 from tests.spark import travel
@@ -35,8 +31,8 @@ def life() -> Iterator[tuple[Harness, list[yard.Move]]]:
         yield h, events
 
 
-def asked(h: Harness, query: str, *, by_spark: bool = False) -> Rows:
-    with answered(h.plan, h.log, query, export.StateOptions(), by_spark=by_spark) as (_, rows, notes):
+def asked(h: Harness, query: str) -> Rows:
+    with answered(h.plan, h.log, query, export.StateOptions()) as (_, rows, notes):
         assert notes == []
         return list(rows)
 
@@ -141,8 +137,6 @@ def test_names_that_differ_by_case_only_are_refused() -> None:
         ):
             with nullcontext() if said is None else pytest.raises(OptionError, match=said):
                 assert asked(h, query) == [(100,)]
-        with pytest.raises(OptionError, match="tables 'Slot' and 'slot' differ"):
-            asked(h, "select m from slot", by_spark=True)
 
 
 def test_the_tables_are_listed(life: tuple[Harness, list[yard.Move]]) -> None:
@@ -178,28 +172,3 @@ def test_a_topic_is_read_from_an_archive_and_its_log_and_a_gap_is_named(tmp_path
     with pytest.raises(OffsetGoneError, match=r"offsets 6 to 9 are neither .*'trips', partition 2"):
         total()
     log.close()
-
-
-def test_spark_gives_the_rows_that_duckdb_gives_over_the_same_names(tmp_path: Path) -> None:
-    with closing(travel.filled(tmp_path / "log", 200)) as log:
-        plan = travel.app.plan()
-        prepare_log(log, plan, create_declared=True)
-        travel.live(plan, log, [MemoryStore() for _ in range(plan.partitions)])
-    by_tail = Counter[str]()
-    for one in map(travel.trip, range(200)):
-        by_tail[one.tail] += one.miles
-    query = """
-        select p.key, sum(t.miles) miles, min(t._time) first, max(p.miles) kept
-        from topics.trips t join states.Plane p on p.key = t.tail group by p.key order by p.key
-    """
-
-    def said(*options: str) -> list[str]:
-        command = [sys.executable, "-m", "tailrace", "sql", "tests.spark.travel:app", query]
-        done = subprocess.run(
-            [*command, "--log", str(tmp_path / "log"), *options], capture_output=True, text=True, check=True
-        )
-        return done.stdout.splitlines()
-
-    assert said("--spark") == said()
-    rows = [line.split("\t") for line in said()[1:]]
-    assert [(tail, int(miles)) for tail, miles, *_ in rows] == sorted(by_tail.items())

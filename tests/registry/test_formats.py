@@ -14,7 +14,6 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import EventValueError, RegistryError
 from tailrace.registry import Registry
-from tailrace.schemas.exporting import asyncapi
 from tailrace.schemas.lock import shape_of
 from tailrace.testing import Harness
 from tests.registry.shop import Line
@@ -74,18 +73,12 @@ def test_the_topic_behind_a_repartitioned_one_is_in_no_registry() -> None:
     assert formats == {"orders": "avro", "behind.orders.by-key": "msgpack", "sums": "json-schema"}
 
 
-def test_the_lock_and_the_exports_have_the_formats() -> None:
+def test_the_lock_has_the_formats() -> None:
     plan = made("locked")[0].plan()
     assert {name: one.format for name, one in shape_of(plan).topics.items()} == {
         "orders": "avro",
         "sums": "json-schema",
     }
-    content = {
-        name: one["contentType"]
-        for channel in asyncapi(plan)["channels"].values()
-        for name, one in channel["messages"].items()
-    }
-    assert content == {"Placed": "avro/binary", "Sum": "application/json"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tailrace.core.engine.observer import Call, Moment, Observer
 from tailrace.core.errors import BadRecordError, HandlerError, OffsetGoneError, ReplayDivergedError
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
-from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 from tests.tables.stock import Change, Copy, Seen, Stock, changes, oracle, reader, seen, stocks, taken, writer
 
@@ -313,12 +312,6 @@ def test_an_ordered_actor_takes_no_table_unless_it_takes_each_value_as_it_arrive
     app(watermark=False).plan()
 
 
-def test_asyncapi_says_that_a_table_is_compacted() -> None:
-    channels = asyncapi(writer.plan())["channels"]
-    of = {name: one["bindings"]["kafka"].get("topicConfiguration") for name, one in channels.items()}
-    assert of == {"stocks": {"cleanup.policy": ["compact"]}, "changes": None}
-
-
 def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
     exec(compile(code, "tables.md", "exec", dont_inherit=True), names)
     return names
@@ -330,7 +323,6 @@ def test_the_code_of_the_page_runs() -> None:
     begin = """
 import msgspec
 import tailrace as tr
-from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 
 class Sale(msgspec.Struct, tr.Keyed[str], frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,11 +11,10 @@ from tailrace.cli.arguments import app_argument, json_option, output_option, pla
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.console import say
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
 from tailrace.processes.app_loading import find_app
 from tailrace.schemas.comparing import Break, Mode, breaks
-from tailrace.schemas.exporting import Document, asyncapi, formatted, json_schema
+from tailrace.schemas.exporting import formatted, json_schema
 from tailrace.schemas.lock import LOCK_FILE, plain_of, read_lock, shape_of, write_lock
 
 apps_argument = click.argument("apps", metavar="APP...", nargs=-1, required=True)
@@ -28,9 +26,6 @@ lock_option = click.option(
     show_default=True,
     help="The lock: a file to commit with the code.",
 )
-
-
-_EXPORTS: dict[str, Callable[[Plan], Document]] = {"json-schema": json_schema, "asyncapi": asyncapi}
 
 
 class Checked(msgspec.Struct):
@@ -99,20 +94,11 @@ def check(*, apps: tuple[str, ...], path: Path, mode: Mode, as_json: bool) -> in
 
 @schemas.command(cls=Command, short_help="Write the types for other tools.")
 @app_argument
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(list(_EXPORTS)),
-    default="json-schema",
-    show_default=True,
-    help="JSON Schema of the events, or AsyncAPI 3.0: topics with their keys, what the app receives and sends.",
-)
 @output_option
-def export(*, app: str, format_: str, output: str) -> None:
-    """Write the types of an app's events, and with asyncapi its topics, as a JSON document."""
-    document = _EXPORTS[format_](find_app(app).plan())
+def export(*, app: str, output: str) -> None:
+    """Write the types of an app's events as JSON Schema."""
     with written(output) as file:
-        file.write(formatted(document))
+        file.write(formatted(json_schema(find_app(app).plan())))
 
 
 def _lines(result: Checked) -> list[str]:

@@ -1,4 +1,4 @@
-"""``tailrace sql``: a query over the states and topics of an app, by DuckDB or Spark."""
+"""``tailrace sql``: a query over the states and topics of an app, by DuckDB."""
 
 from __future__ import annotations
 
@@ -22,19 +22,9 @@ from tailrace.processes.app_loading import find_app
 @state_options()
 @any_log_option
 @archive_option
-@click.option(
-    "--spark", "by_spark", is_flag=True, help="Let Spark run the query, in its SQL, on this machine."
-)
 @json_option
 def sql(
-    *,
-    app: str,
-    query: str,
-    state: StateOptions,
-    folder: Path | str,
-    archive: str | None,
-    by_spark: bool,
-    as_json: bool,
+    *, app: str, query: str, state: StateOptions, folder: Path | str, archive: str | None, as_json: bool
 ) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
@@ -47,7 +37,7 @@ def sql(
     with (
         nullcontext() if state.snapshot else opened_log(folder) as log,
         opened_history(folder, archive) as history,
-        answered(plan, log, query, state, history, by_spark=by_spark) as (names, rows, notes),
+        answered(plan, log, query, state, history) as (names, rows, notes),
         piped(),
     ):
         if not as_json:

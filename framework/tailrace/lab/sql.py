@@ -1,16 +1,14 @@
 """SQL over what an app has committed: ``tailrace sql``.
 
-The tables that a query names are exported to a temporary folder, and DuckDB or Spark runs the query over them. They are the tables of
+The tables that a query names are exported to a temporary folder, and DuckDB runs the query over them. They are the tables of
 ``export``, in two schemas: ``states."Customer"``, ``topics."orders"``. A name without a schema is looked up in both, states first.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,15 +19,13 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
-from tailrace.core.extras import ExtraModule
 from tailrace.core.suggestions import did_you_mean
 from tailrace.lab import export
-from tailrace.lab.database import add_views, check_case, connected, duckdb, is_one_select, tables_below
+from tailrace.lab.database import add_views, check_case, connected, duckdb, is_one_select
 from tailrace.lab.export import Destination, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
 from tailrace.log.interface import OneCommitLog
 
-pyspark_errors: Any = ExtraModule("pyspark.errors", "queries by Spark", "spark")
 _MISSING = re.compile(r'Table with name "?(.+?)"? does not exist')
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _AT_ONCE = 10_000
@@ -77,22 +73,20 @@ def answered(
     query: str,
     options: StateOptions,
     history: OneCommitLog | None = None,
-    *,
-    by_spark: bool = False,
 ) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
     """The result of a query: the names of the columns, the rows, and notes. ``options`` name the state; only of the log's last one
-    there are topics, too. ``history``: topics are read from it, the log together with an archive. ``by_spark``: by a Spark session of
-    this machine, with times in UTC. ``show tables`` gives the names that there are.
+    there are topics, too. ``history``: topics are read from it, the log together with an archive. ``show tables`` gives
+    the names that there are.
 
-    Raises OptionError: the query is wrong, or names what is not there, or names differ by case only. And what the exports raise; MissingExtraError and UnfitJavaError.
+    Raises OptionError: the query is wrong, or names what is not there, or names differ by case only. And what the exports raise, and MissingExtraError.
     """
     if _SHOW_TABLES.fullmatch(query):
         yield ["schema", "name"], iter(_tables(plan)), []
         return
-    named, run = (_named_in(plan, query), _by_spark) if by_spark else (tables_in(query), _by_duckdb)
+    named = tables_in(query)
     with TemporaryDirectory(prefix="tailrace-sql-") as folder:
         notes = _exported(plan, log, history, options, named, Path(folder))
-        with run(plan, query, Path(folder)) as (names, rows):
+        with _by_duckdb(plan, query, Path(folder)) as (names, rows):
             yield names, rows, notes
 
 
@@ -114,59 +108,10 @@ def _by_duckdb(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
             raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
 
 
-def _named_in(plan: Plan, query: str) -> set[tuple[str, str]]:
-    """The tables whose names are in the text of a query, in any SQL."""
-    text = query.lower().replace("`", "")
-    of_states = {name.lower() for name in _state_tables(plan)}
-    return {
-        (schema, name)
-        for schema, name in _tables(plan)
-        if name.lower() in text
-        and (schema == STATES or name.lower() not in of_states or f"{TOPICS}.{name.lower()}" in text)
-    }
-
-
-@contextmanager
-def _by_spark(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
-    from tailrace.spark.session import running  # noqa: PLC0415  # PySpark is an extra
-
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs each error with its stack
-    config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
-    schemas = (TOPICS, STATES)  # states last, as their names come first
-    tables = tables_below(folder, schemas)
-    with running(config=config) as session:
-        spark: Any = session
-        for schema in schemas:
-            spark.sql(f"create database {schema}")
-        for schema, table in tables:
-            place = str(table).replace("'", "\\'")
-            spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
-            spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
-        try:
-            result = spark.sql(query)
-            yield result.columns, map(_plain, result.toLocalIterator())
-        except pyspark_errors.PySparkException as error:
-            known = ", ".join(name for _, name in _tables(plan))
-            said = str(error).strip().partition("\n")[0]
-            raise OptionError(f"the query fails: {said}", hint=f"Tables are: {known}.") from None
-
-
 def _rows(found: Any) -> Answer:
     """The names and rows of a result of DuckDB."""
     some: Iterator[list[tuple[Any, ...]]] = iter(lambda: found.fetchmany(_AT_ONCE), [])
     return [one[0] for one in found.description], chain.from_iterable(some)
-
-
-def _plain(row: Iterable[Any]) -> tuple[Any, ...]:
-    """A row of Spark: times in UTC, as Spark gives them in local time, and structs as dicts."""
-    return tuple(
-        one.astimezone(UTC)
-        if isinstance(one, datetime)
-        else one.asDict(recursive=True)
-        if hasattr(one, "asDict")
-        else one
-        for one in row
-    )
 
 
 def _exported(
