@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -139,13 +139,6 @@ partitions_option = click.option(
     multiple=True,
     help="Only this partition; may be repeated.",
 )
-STDOUT = "-"
-output_option = click.option(
-    "--output",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    default=STDOUT,
-    help="Write to this file instead of standard output.",
-)
 log_format_option = setting(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
@@ -254,10 +247,8 @@ def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
 
 
 @contextmanager
-def piped(path: str = STDOUT) -> Generator[None]:
-    """Handle errors of the output. A reader that closes the pipe early, such as ``head``, is no error.
-
-    ``path`` is the output: standard output, or a file.
+def piped() -> Generator[None]:
+    """Handle errors of standard output. A reader that closes the pipe early, such as ``head``, is no error.
 
     Raises:
         click.ClickException: The output cannot be written for another reason, such as a full disk.
@@ -269,8 +260,7 @@ def piped(path: str = STDOUT) -> Generator[None]:
         # Otherwise the flush of the remaining buffer at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        where = "The output" if path == STDOUT else repr(path)
-        raise click.ClickException(f"{where} cannot be written: {error.strerror}.") from None
+        raise click.ClickException(f"The output cannot be written: {error.strerror}.") from None
 
 
 def tell(said: object, lines: Iterable[Part], *, as_json: bool) -> None:
@@ -301,20 +291,3 @@ def check_is_read() -> None:
     polled.register(output, 0)
     if any(events & select.POLLERR for _, events in polled.poll(0)):
         raise BrokenPipeError
-
-
-@contextmanager
-def written(path: str) -> Generator[BinaryIO]:
-    """Open the output of a command: a file, or standard output for ``-``.
-
-    Raises:
-        click.ClickException: The output cannot be opened or written.
-    """
-    with piped(path):
-        if path == STDOUT:
-            stream = sys.stdout.buffer
-            yield stream
-            stream.flush()
-        else:
-            with Path(path).open("wb") as file:
-                yield file

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import PurePath
-
 import click
 
-from tailrace.cli.arguments import json_option, output_option, written
+from tailrace.cli.arguments import json_option, piped
 from tailrace.cli.commands import Command
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.graph import Graph, as_mermaid, as_text, graph_of
+from tailrace.graph import as_mermaid, as_text, graph_of
 from tailrace.processes.app_loading import find_app
 
-_FORMATS = {".json": "json", ".mmd": "mermaid", ".txt": "text", "": "text"}
-_WRITERS: dict[str, Callable[[Graph], str]] = {
-    "text": as_text,
-    "mermaid": as_mermaid,
-    "json": lambda drawn: f"{drawn.as_json().decode()}\n",
-}
+_FORMATS = {"text": as_text, "mermaid": as_mermaid}
 
 
 @click.command(cls=Command, short_help="Topics, actors and the edges between them.")
@@ -27,28 +19,21 @@ _WRITERS: dict[str, Callable[[Graph], str]] = {
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(list(_WRITERS)),
-    help="Format of the output (default: by its suffix, else text).",
+    type=click.Choice(list(_FORMATS)),
+    default="text",
+    show_default=True,
+    help="Format of the output.",
 )
-@output_option
 @json_option
-def graph(*, apps: tuple[str, ...], format_: str | None, output: str, as_json: bool) -> None:
+def graph(*, apps: tuple[str, ...], format_: str, as_json: bool) -> None:
     """Show topics, actors, functions and the edges between them. An APP is given as package.module:app.
 
     Outputs are found by an analysis of the handlers' code. A topic that a handler selects only at run time is
     not shown.
     """
     drawn = graph_of(_plans(apps))
-    format_ = "json" if as_json else format_ or _FORMATS.get(PurePath(output).suffix.lower())
-    if format_ is None:
-        raise click.BadParameter(
-            f"the suffix of {output!r} names no format: use {', '.join(filter(None, _FORMATS))}, or give "
-            "--format",
-            param_hint="--output",
-        )
-    made = _WRITERS[format_](drawn).encode()
-    with written(output) as file:
-        file.write(made)
+    with piped():
+        click.echo(drawn.as_json() + b"\n" if as_json else _FORMATS[format_](drawn), nl=False)
 
 
 def _plans(apps: tuple[str, ...]) -> list[Plan]:

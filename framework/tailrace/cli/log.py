@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -20,13 +21,11 @@ from tailrace.cli.arguments import (
     log_option,
     new_topics_options,
     opened_log,
-    output_option,
     partitions_option,
     piped,
     tell,
     tell_each,
     topic_of_app,
-    written,
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, styled_table
@@ -159,7 +158,6 @@ def tail(
 
 @log.command(short_help="Write what is in a topic, as JSON lines.")
 @click.argument("topic")
-@output_option
 @click.option(
     "--from",
     "start",
@@ -180,7 +178,6 @@ def tail(
 def dump(
     *,
     topic: str,
-    output: str,
     start: TopicPosition,
     stop: TopicPosition,
     partitions: tuple[int, ...],
@@ -194,11 +191,11 @@ def dump(
     declared = None if app is None else topic_of_app(app, topic)
     with opened_log(folder) as log:
         numbers = _numbers(log, topic, partitions)
-        with written(output) as file:
+        with piped():
             is_empty = True
             for number, record in _between(log, topic, numbers, start, stop):
                 is_empty = False
-                file.write(showing.as_json(number, record, declared) + b"\n")
+                sys.stdout.buffer.write(showing.as_json(number, record, declared) + b"\n")
         if is_empty and (start, stop) != (TopicPosition(), TopicPosition()):
             held = ", ".join(
                 f"{number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, output_option, plans_of, tell, written
+from tailrace.cli.arguments import app_argument, json_option, piped, plans_of, tell
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.console import say
 from tailrace.core.counting import counted
@@ -94,11 +94,11 @@ def check(*, apps: tuple[str, ...], path: Path, mode: Mode, as_json: bool) -> in
 
 @schemas.command(cls=Command, short_help="Write the types for other tools.")
 @app_argument
-@output_option
-def export(*, app: str, output: str) -> None:
+def export(*, app: str) -> None:
     """Write the types of an app's events as JSON Schema."""
-    with written(output) as file:
-        file.write(formatted(json_schema(find_app(app).plan())))
+    document = formatted(json_schema(find_app(app).plan()))
+    with piped():
+        click.echo(document, nl=False)
 
 
 def _lines(result: Checked) -> list[str]:
