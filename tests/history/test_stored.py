@@ -39,7 +39,6 @@ def every_kind() -> tuple[tr.App, Any, Any]:
     app.window("sliding", lefts, windows.sliding(20, every=10), agg.count())
     app.window("sessions", lefts, windows.sessions(7), agg.count())
     app.window("threes", lefts, windows.count(3), agg.count())
-    app.throttle("throttled", lefts, every=10)
     app.join("joined", lefts, rights, within=(-5, 8), how="full")
     app.window_join("together", lefts, rights, windows.tumbling(10))
     app.asof("version", lefts, rights, keep=9)
@@ -104,7 +103,6 @@ def wanted(lefts: Sent, rights: Sent, mark: int) -> dict[str, dict[str, int]]:
         "sliding": {"windows": sum(start + 19 > mark for _, start in slides)},
         "sessions": {"sessions": gaps},
         "threes": {"windows": sum(count % 3 > 0 for count in by_key)},
-        "throttled": {"windows": tens},
         "joined": {
             "lefts": sum(time + 8 > mark for _, time in ordered[0]),
             "rights": sum(time + 5 > mark for _, time in ordered[1]),

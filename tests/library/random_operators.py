@@ -263,7 +263,7 @@ def running(program: Program, name: str, usable: list[Node]) -> Node | None:
             found.append(Item(0, times[-1], tr.Windowed(key, min(times), max(times), value(some), "early")))
         return Result(found)
 
-    edge = program.app.running(name, of.edge, make())
+    edge = program.app.window(name, of.edge, windows.global_(), make(), early=1)
     return Node(name=name, edge=edge, inputs=[of], of_key=of_key, chains=False, ends=False)
 
 
@@ -279,7 +279,7 @@ def throttle(program: Program, name: str, usable: list[Node]) -> Node | None:
         drawn = Drawn(None, lambda all_: oracle_windows.spans(all_, oracle_windows.tumbling(every), newest))
         return results_of(key, all_, drawn, 0)
 
-    edge = program.app.throttle(name, of.edge, every=every, **late)
+    edge = program.app.window(name, of.edge, windows.tumbling(every), agg.latest(of.edge.type), **late)
     return Node(
         name=name, edge=edge, inputs=[of], of_key=of_key, in_time=True, rank=TIMERS, routes=bool(late)
     )

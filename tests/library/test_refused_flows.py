@@ -37,8 +37,6 @@ def passed_on(d: Declared, name: str, edge: Any, way: str) -> Any:
 ADDING: dict[str, Callable[[Declared, Any], Any]] = {
     "window": lambda d, edge: d.over(edge),
     "sessions": lambda d, edge: d.app.window("o", edge, windows.sessions(9), agg.count()),
-    "running": lambda d, edge: d.app.running("o", edge, agg.count()),
-    "throttle": lambda d, edge: d.app.throttle("o", edge, every=9),
     "top": lambda d, edge: d.app.top("o", edge, 1, by=id_of, of=number_of),
     "join": lambda d, edge: d.join(d.a, edge),
     "window join": lambda d, edge: d.app.window_join("o", d.a, edge, windows.tumbling(9)),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace import agg
+from tailrace import agg, windows
 from tailrace.testing import COMMIT, CRASH, RELOAD, Harness
 from tests.library.oracle_rolling import Event, actor_of
 
@@ -154,7 +154,7 @@ def test_a_running_aggregate_may_go_into_a_topic() -> None:
     app = tr.App("rolling", partitions=1)
     events = app.topic("events", Event, key_type=str)
     totals = app.topic("totals", Total, key_type=str)
-    assert app.running("totals-so-far", events, agg.count(), into=totals) is totals
+    assert app.window("totals-so-far", events, windows.global_(), agg.count(), early=1, into=totals) is totals
     with Harness(app) as h:
         h.send(events, Event("a", 5, "x"), Event("b", 6, "x"), Event("a", 9, "x"))
         assert h.emitted(totals) == [Total("a", 1, 5), Total("b", 1, 6), Total("a", 2, 9)]

@@ -10,11 +10,11 @@ from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.library import rolling, window_field, windowed
-from tailrace.library.agg import Aggregate, latest
+from tailrace.library.agg import Aggregate
 from tailrace.library.joins import WithJoins
 from tailrace.library.rolling import Top
 from tailrace.library.windowed import Windowed, WindowOptions
-from tailrace.library.windows import AnyWindows, global_, tumbling
+from tailrace.library.windows import AnyWindows
 
 E = TypeVar("E")
 K = TypeVar("K")
@@ -148,27 +148,6 @@ class App(WithJoins):
         """
         return rolling.add_limit(self, name, edge, n, per, rest, late, order)
 
-    @overload
-    def running(
-        self, name: str, edge: Edge[E, K], aggregate: Aggregate[E, Any, V], *, into: None = None
-    ) -> Stream[Windowed[K, V], K]: ...
-    @overload
-    def running(
-        self, name: str, edge: Edge[E, K], aggregate: Aggregate[E, Any, Any], *, into: Topic[R, Any]
-    ) -> Topic[R, Any]: ...
-    def running(
-        self, name: str, edge: Edge[Any, Any], aggregate: Aggregate[Any, Any, Any], *, into: Any = None
-    ) -> Edge[Any, Any]:
-        """Aggregate all events of each key so far, and return the stream with the value after every event.
-
-        It is ``app.window`` with ``windows.global_()`` and ``early=1``. So a result is a ``tr.Windowed`` of the kind ``"early"``, from the first to
-        the latest event time of the key. Late events count like others, except for aggregates that need the order of event time.
-
-        Raises:
-            DefinitionError: An argument is not allowed, or the name is taken.
-        """
-        return windowed.add_window(self, name, edge, global_(), aggregate, into, {"early": 1})
-
     def sample(
         self,
         name: str,
@@ -190,21 +169,6 @@ class App(WithJoins):
             DefinitionError: An argument is not allowed, or the name is taken.
         """
         return rolling.add_sample(self, name, edge, by, fraction, order)
-
-    def throttle(
-        self, name: str, edge: Edge[E, K], *, every: str | int | timedelta, late: Topic[E, Any] | None = None
-    ) -> Stream[Windowed[K, E], K]:
-        """Return the stream of the newest event of each key and interval of event time, at the end of the interval.
-
-        It is ``app.window`` with ``windows.tumbling(every)`` and ``agg.latest``: the event is the ``value`` of a ``tr.Windowed``. Of several
-        events at one time, it is the first by its encoding.
-
-        Raises:
-            DefinitionError: An argument is not allowed, or the name is taken.
-            DurableTypeError: The events have a type that cannot be stored.
-        """
-        options: WindowOptions = {} if late is None else {"late": late}
-        return self.window(name, edge, tumbling(every), latest(windowed.type_of(self, edge)), **options)
 
     def top(
         self,

@@ -362,11 +362,6 @@ def gathered(
 
 
 assert_type(app.limit("few", keyed_orders, 3, per="1m", rest=keyed_orders), tr.Stream[Order, str])
-assert_type(
-    app.running("sofar", keyed_orders, agg.mean(lambda e: e.at)), tr.Stream[tr.Windowed[str, float], str]
-)
-assert_type(app.running("into", keyed_orders, agg.count(), into=overdue), tr.Topic[Overdue, Any])
-assert_type(app.throttle("newest", keyed_orders, every="10s"), tr.Stream[tr.Windowed[str, Order], str])
 assert_type(app.top("best_of", keyed_orders, 3, by="at", of=lambda e: e.at), tr.Stream[tr.Top[str], str])
 
 

@@ -270,11 +270,6 @@ app.limit("j", orders, 3)  # error
 app.limit("k", orders, 3, per="1m", rest=departures)  # error
 app.top("l", orders, 3, by="at")  # error
 app.top("m", orders, 3, by="at", of=lambda e: e.shop)  # error
-app.throttle("n", orders)  # error
-
-
-@app.process(app.throttle("o", orders, every="1m"))  # error
-def raw_event(event: Order, ctx: tr.Context[str]) -> None: ...
 
 
 tr.migrates(from_version=1)  # error
