@@ -87,12 +87,12 @@ class Odd:
         for part in reader.partitions():
             yield from reader.read(part)
 
-    def write(self, app: tr.App, batches: list[Any], mode: str = "append") -> None:
+    def write(self, app: tr.App, batches: list[Any]) -> None:
         module = ModuleType("tailrace_odd_app")
         module.__dict__["app"] = app
         self.monkeypatch.setitem(sys.modules, "tailrace_odd_app", module)
         options = {"snapshot": str(self.folder), "app": "tailrace_odd_app:app", "actor": "Odd"}
-        writer = TailraceSource(options).writer(from_arrow_schema(batches[0].schema), mode == "overwrite")
+        writer = TailraceSource(options).writer(from_arrow_schema(batches[0].schema), overwrite=False)
         writer.commit([writer.write(iter([one])) for one in batches])
 
 
@@ -117,7 +117,7 @@ def test_a_table_is_written_by_every_kind_of_key(odd, key, type_, found):
     actor = app.plan().actors[0]
     odd.publish(actor, {found: {"miles": 3}}, actor.schema)
     before = odd.rows()
-    odd.write(app, [*odd.batches()], "overwrite")
+    odd.write(app, [*odd.batches()])
     assert odd.rows() == before
 
 

@@ -85,7 +85,12 @@ class TailraceSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes an actor's table."""
         with reported():
-            return StateWriter(self._options, schema, overwrite)
+            if overwrite:
+                raise UsageError(
+                    "a table of an actor cannot be overwritten: keys that it lacks would lose their maps, lists and timers",
+                    hint='Write the rows that change: mode("append").',
+                )
+            return StateWriter(self._options, schema)
 
 
 def _check(schema: StructType, table: TopicTable | StateTable) -> None:

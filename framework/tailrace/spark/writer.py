@@ -3,12 +3,9 @@
 
 Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read
 from, or the latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its
-parent, so a service starts from it where it would have started from that. It holds the changed rows:
-
-    append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
-               and the key's maps, lists and timers, stay as they are. A key that was not there begins with
-               defaults
-    overwrite  the same, and all that belongs to a key that is not in the table is gone
+parent, so a service starts from it where it would have started from that. It holds the changed rows: each row of the table is the
+instance of its key. The plain fields that are columns get these values; others, the key's maps, lists and timers, and all other keys stay
+as they are. A key that was not there begins with defaults.
 
 1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in its own file.
 2. When all have ended, the driver joins them with the rows of the parent, and writes the tables; then it
@@ -100,7 +97,6 @@ class StateWriter(DataSourceArrowWriter):
 
     options: Options
     schema: types.StructType
-    overwrite: bool
     draft: Draft = field(init=False)
     parent: Snapshot = field(init=False)
 
@@ -240,9 +236,7 @@ class StateWriter(DataSourceArrowWriter):
 
     def _task(self, code: _Code, task: TaskEntry, edits: Mapping[bytes, dict[str, bytes]]) -> TaskEntry:
         name = code.actor.name
-        before = _as_read(
-            code.actor, self._before(name, task.partition, None if self.overwrite else [*edits])
-        )
+        before = _as_read(code.actor, self._before(name, task.partition, [*edits]))
         if edits and not task.cut:
             raise UsageError(
                 f"partition {task.partition} has seen no event yet: nothing can be written to it",
@@ -252,39 +246,21 @@ class StateWriter(DataSourceArrowWriter):
         changed = sorted(
             (prefix + rows.escaped(key), _row(code, before.get(key), values)) for key, values in edits.items()
         )
-        gone = self._gone(name, task.partition, edits) if self.overwrite else ()
         files: tuple[FileInfo, ...] = ()
         messages = [*self.parent.messages(task.partition)]  # they are not looked for in parents
-        if changed or gone or messages:
-            files = write_task(
-                self.draft.folder_uri,
-                task.partition,
-                "edited",
-                changed,
-                messages=messages,
-                deleted=gone or None,
-            )
+        if changed or messages:
+            files = write_task(self.draft.folder_uri, task.partition, "edited", changed, messages=messages)
         schema = _with(code.actor, task.schema) if edits else task.schema
         return msgspec.structs.replace(task, schema=schema, files=files)
 
-    def _before(self, actor: str, number: int, keys: Sequence[bytes] | None) -> dict[bytes, bytes]:
-        """The value rows of the parent, of some keys or of all."""
+    def _before(self, actor: str, number: int, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The value rows of some keys in the parent."""
         wanted: Any = (compute.field("actor") == actor) & (compute.field("kind") == "value")
-        if keys is not None:
-            wanted &= compute.field("key").isin(pa.array(sorted(keys), pa.binary()))
+        wanted &= compute.field("key").isin(pa.array(sorted(keys), pa.binary()))
         found: dict[bytes, bytes] = {}
         for batch in self.parent.batches("state", number, ["key", "value"], wanted):
             found.update(zip(*(batch.column(name).to_pylist() for name in ("key", "value")), strict=True))
         return found
-
-    def _gone(self, actor: str, number: int, edits: Mapping[bytes, object]) -> list[bytes]:
-        """Every row of the parent that belongs to a key of the actor that is not in the table."""
-        prefix = rows.actor_prefix(actor)
-        return [
-            row
-            for row, _ in self.parent.rows(number)
-            if row.startswith(prefix) and rows.unescaped(row, len(prefix))[0] not in edits
-        ]
 
 
 def _as_read(actor: ActorPlan, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
