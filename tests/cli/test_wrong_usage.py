@@ -4,7 +4,6 @@ nothing is no failure, and it is said: a misspelt key or a wrong bound never loo
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import click
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 
 from tailrace.cli.main import tailrace
-from tailrace.core.values.partitioner import partition_of
 from tests.cli import shop
 from tests.cli.commands import ALL, SHOP, done, run
 from tests.cli.shop import Purchase
@@ -156,12 +154,8 @@ WRONG = [
     (("run", SHOP, *STATE, "--replace-state"), "--from-snapshot"),
     (("run", f"{SHOP}@a b", *STATE), "'a b' cannot be the name of an app"),
     (("replay", SHOP, "--partition", "99"), "--partition"),
-    (("replay", SHOP, "--until-offset", "nosuch=1"), "does not read 'nosuch'"),
-    (("replay", SHOP, "--until-offset", "purchases=99"), "is outside the log"),
     (("rebuild", SHOP, *TO, "--outputs", "csv:x"), "outputs cannot go to 'csv:x'"),
     (("rebuild", SHOP, *TO, "--until", "2050-01-01"), "is outside the log"),
-    (("rebuild", SHOP, *TO, "--until-offset", "purchases=99"), "is outside the log"),
-    (("replay", SHOP, "--until-offset", "purchases:99=1"), "has no partition 99"),
     (("dead-letters", "list", "nosuch"), "no dead letters of an app 'nosuch'"),
     (("dead-letters", "show", "nosuch", "0-0"), "no dead letters of an app 'nosuch'"),
     (("dead-letters", "redrive", "nosuch", "--all"), "no dead letters of an app 'nosuch'"),
@@ -225,8 +219,6 @@ LOG = ("--log", "LOG")
             2,
             "but late-purchases, purchases, totals, visits. Did you mean 'purchases'?",
         ),
-        # inputs
-        (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
         # snapshots
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "no snapshot 'befor'"),
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "Did you mean 'before'?"),
@@ -285,30 +277,6 @@ def test_a_limit_that_nothing_comes_to_is_told_by_a_replay(place: Path) -> None:
     note = "note: no limit was reached"
     for options in (["--until", "2100-01-01"], ["--until", "2100-01-01", "--workers", 2]):
         assert note in done("replay", SHOP, *options, "--log", place / "log").out
-    assert note not in done("replay", SHOP, "--until-offset", "purchases=0", "--log", place / "log").out
-
-
-def test_an_offset_that_the_log_does_not_have_is_refused_by_all_that_stop_there(
-    place: Path, tmp_path: Path
-) -> None:
-    to = ("--to", tmp_path / "to", "--workers", 1)
-    for command in (("replay", SHOP), ("rebuild", SHOP, *to), ("rebuild", SHOP, *to, "--order", "canonical")):
-        ended = run(*command, "--until-offset", "purchases:0=1000", "--log", place / "log")
-        assert ended.code == 2
-        assert "offset 1000 of 'purchases' partition 0 is outside the log, which holds 0 to " in ended.err
-
-
-def test_an_offset_that_the_service_has_not_reached_is_noted(place: Path, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    shutil.copytree(place / "log", path)
-    more = b"\n".join(shop.purchases.encode(Purchase("a", 1, 6 + number)) for number in range(5))
-    done("log", "append", "purchases", "--app", SHOP, "--log", path, stdin=more)
-    number = partition_of(b"a", 3)
-    note = f"note: the last commit of partition {number} is before the offset limit: purchases ends at "
-    for command in (("replay", SHOP), ("rebuild", SHOP, "--to", tmp_path / "to", "--workers", 1)):
-        said = done(*command, "--until-offset", f"purchases:{number}=5", "--log", path).out
-        assert f"{note}1 instead of 5" in said
-        assert note not in done(*command, "--until-offset", f"purchases:{number}=1", "--log", path).out
 
 
 def test_a_range_without_records_is_told_by_a_dump_and_the_file_is_as_it_would_be(place: Path) -> None:

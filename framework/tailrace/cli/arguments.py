@@ -16,6 +16,7 @@ import click
 from tailrace.cli.console import Part, say
 from tailrace.cli.settings import FC, is_typed, setting
 from tailrace.cli.showing import json_line
+from tailrace.cli.value_types import TimeType
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
@@ -138,6 +139,13 @@ partitions_option = click.option(
     type=click.IntRange(0),
     multiple=True,
     help="Only this partition; may be repeated.",
+)
+until_option = click.option(
+    "--until",
+    "until_ms",
+    type=TimeType(),
+    metavar="TIME",
+    help="Stop a task as soon as its watermark reaches this event time.",
 )
 log_format_option = setting(
     "--log-format",

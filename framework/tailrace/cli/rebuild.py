@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from tailrace.cli.arguments import app_argument, json_option, keys_option, outside_of_log, tell
+from tailrace.cli.arguments import app_argument, json_option, keys_option, outside_of_log, tell, until_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.rebuild_options import (
     destination_options,
     engine_options,
@@ -18,12 +17,12 @@ from tailrace.cli.rebuild_options import (
     source_options,
 )
 from tailrace.cli.value_types import TimeType
+from tailrace.core.engine.replay import Limits
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
 from tailrace.history.rebuilding.engines import Where, opened_engine
 from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
-from tailrace.processes.app_loading import find_app
 
 _STAGES = {
     "sends": "comparing messages",
@@ -38,7 +37,7 @@ _STAGES = {
 @app_argument
 @source_options
 @destination_options
-@limit_options
+@until_option
 @click.option(
     "--as-of",
     "as_of_ms",
@@ -73,7 +72,7 @@ def rebuild(
     app: str,
     source: Source,
     to: Destination,
-    limits: GivenLimits,
+    until_ms: int | None,
     where: Where,
     restart: bool,
     only_plan: bool,
@@ -85,7 +84,7 @@ def rebuild(
     An interrupted rebuild resumes when you run the same command again.
     """
     _check_places(source, to)
-    until = limits.of(find_app(app).plan())
+    until = Limits(watermark_ms=until_ms)
     request = Request(app=app, source=source, to=to, until=until, **of_request)
     if only_plan:
         planned = plan_rebuild(request)

@@ -19,15 +19,16 @@ from tailrace.cli.arguments import (
     piped,
     state_option,
     tell,
+    until_option,
     workers_option,
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.console import Part, progress
-from tailrace.cli.limits import GivenLimits, limit_options
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.comparing.differences import Differences
@@ -53,7 +54,7 @@ DIFFERENT = 1
 @keys_option
 @click.option("--trace", "traced", multiple=True, metavar="KEY", help="Show what happens to this key.")
 @click.option("--break", "broken", multiple=True, metavar="KEY", help="Debug the handlers of this key.")
-@limit_options
+@until_option
 @partitions_option
 @any_environment_option
 @workers_option(1, "Processes that share the partitions.")
@@ -67,7 +68,7 @@ def replay(
     keys: tuple[str, ...],
     traced: tuple[str, ...],
     broken: tuple[str, ...],
-    limits: GivenLimits,
+    until_ms: int | None,
     partitions: tuple[int, ...],
     any_environment: bool,
     workers: int,
@@ -95,7 +96,7 @@ def replay(
     options = ReplayOptions(
         partitions=_partitions(plan, named.values(), partitions),
         keys=frozenset(key for one in named.values() for key in one.keys) or None,
-        limits=limits.of(plan),
+        limits=Limits(watermark_ms=until_ms),
         compare=compare,
         any_environment=any_environment,
         observer=tracer if traced or broken else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import click
@@ -71,32 +70,3 @@ class TopicPositionType(TimeType):
         if text.isascii() and text.isdecimal():
             return TopicPosition(offset=int(text))
         return TopicPosition(time_ms=super().convert(text, param, ctx))
-
-
-class EndOffset(NamedTuple):
-    """The first offset that is not read, in one partition of a topic or in all."""
-
-    topic: str
-    partition: int | None
-    offset: int
-
-
-class EndOffsetType(click.ParamType):
-    """Where an input ends: ``departures:0=1234`` in one partition, ``departures=1234`` in all."""
-
-    name = "topic[:partition]=offset"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndOffset:
-        """Parse the topic, the partition and the offset."""
-        if isinstance(value, EndOffset):
-            return value
-        found = re.fullmatch(r"([^:=]+)(?::(\d+))?=(\d+)", str(value), re.ASCII)
-        if found is None:
-            self.fail(
-                f"{value!r} is not an offset of a topic; write departures:0=1234 for one partition, "
-                "departures=1234 for all.",
-                param,
-                ctx,
-            )
-        topic, partition, offset = found.groups()
-        return EndOffset(topic, None if partition is None else int(partition), int(offset))

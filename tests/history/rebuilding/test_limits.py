@@ -1,4 +1,4 @@
-"""Limits of a rebuild or a replay: before the snapshot that a history begins with, and of topics that are keyed again."""
+"""Limits of a rebuild or a replay: before the snapshot that a history begins with."""
 
 from __future__ import annotations
 
@@ -146,15 +146,6 @@ def empty(folder: Path) -> int:
     return ends.index(0)
 
 
-def test_a_task_that_only_gets_forwards_is_not_run_past_the_limit_of_the_others(ordered: Path) -> None:
-    said = f"partition {empty(ordered)} does not reach offset 5 of 'orders', so nothing limits it"
-    with pytest.raises(UsageError, match=said) as refused:
-        rebuild(request(ordered, HIDDEN, until=Limits(UNTIL)), LocalEngine(1))
-    assert f"--until-offset {INNER}=OFFSET" in str(refused.value)
-    with closing(EmbeddedLog(ordered / "log", create=False)) as log, pytest.raises(UsageError, match=said):
-        replay(find_app(HIDDEN).plan(), log, ReplayOptions(limits=Limits(UNTIL)))
-
-
 def test_in_canonical_order_only_what_is_before_the_limit_is_forwarded(ordered: Path) -> None:
     _, found = done(ordered, HIDDEN, until=Limits(UNTIL), order="canonical")
     assert sum(cut.positions["orders"] for cut in cuts(found)) == 5
@@ -169,17 +160,6 @@ def test_with_a_limit_of_the_hidden_topic_every_task_ends_at_a_limit(ordered: Pa
     for cut in cuts(found):
         assert cut.positions["orders"] <= 5
         assert cut.positions[INNER] <= 2
-
-
-def test_a_limit_that_no_task_has_passed_is_only_noted(ordered: Path) -> None:
-    until = {"orders": {0: 40, 1: 40}}
-    number = empty(ordered)
-    report, _ = done(ordered, HIDDEN, until=Limits(until))
-    assert (
-        f"the last commit of partition {number} is before the offset limit: orders ends at 0 instead of 40; "
-        "it runs to this "
-        "commit, with all that other partitions had sent to it" in report.notes
-    )
 
 
 def test_a_limit_of_one_partition_leaves_the_others_whole(ordered: Path) -> None:

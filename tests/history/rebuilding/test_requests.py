@@ -112,9 +112,6 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"until": Limits({"sale": {0: 1}})}, "does not read 'sale'"),
-        ({"until": Limits({"sales": {2: 1}})}, "has no partition 2"),
-        ({"until": Limits({"sales": {0: 10_000}})}, "offset 10000 of 'sales' partition 0 is outside the log"),
         (
             {"until": Limits(watermark_ms=1)},
             "the time 1970-01-01T00:00:00.001Z is outside the log: its first record",

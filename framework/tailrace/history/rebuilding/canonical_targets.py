@@ -23,7 +23,7 @@ from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismat
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.dead_letters.redriving import open_letters
 from tailrace.history.reading.beginnings import check_not_edited
-from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets
+from tailrace.history.reading.limits import check_after_beginning
 from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
 from tailrace.history.rebuilding.job import Settled, Target
@@ -47,7 +47,6 @@ def settle_canonical(
     own = own_inputs(plan)
     if own:
         _check_part(request, plan)
-    check_end_offsets(plan, log, request.until.offsets)
     if not request.limited:
         settled = replace(settled, ends=_last_positions(past, base, settled, own))
     if own and base is not None:

@@ -14,12 +14,7 @@ from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError
 from tailrace.history.reading.beginnings import Beginning, check_tape_begins, taped_beginning
-from tailrace.history.reading.end_offsets import (
-    behind_last_commit,
-    check_after_beginning,
-    check_end_offsets,
-    check_forwarded,
-)
+from tailrace.history.reading.limits import check_after_beginning
 from tailrace.history.reading.replayable import BEFORE_SNAPSHOT, WITHOUT_DELETED, check_kept, gone
 from tailrace.history.reading.stretches import first
 from tailrace.history.rebuilding.job import Settled
@@ -48,9 +43,7 @@ def settle_along_tape(
             hint="Run it first, or use --order canonical, which needs no tape.",
         )
     _check_inputs(plan, [*cuts.values()])
-    check_end_offsets(plan, past.log, request.until.offsets)
     _check_time(request, past, [*cuts.values()])
-    check_forwarded(plan, request.until, cuts)
     beginnings = [(taped_beginning(past, number, cut, base), cut) for number, cut in cuts.items()]
     for begun, _ in beginnings:
         at = begun.partition, begun.snapshot, begun.decoded
@@ -59,8 +52,6 @@ def settle_along_tape(
     notes += [_COUNTED_ALL] if notes else []
     notes += _begun_with(request, beginnings)
     notes += [_NOT_COMPARED] if request.source.after_deleted and own_inputs(plan) else []
-    for number, cut in cuts.items():
-        notes += behind_last_commit(plan, request.until, number, cut)
     return replace(settled, notes=(*settled.notes, *notes))
 
 

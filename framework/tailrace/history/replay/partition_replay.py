@@ -27,7 +27,6 @@ from tailrace.history.reading.driving import (
     other_version,
     replay_of,
 )
-from tailrace.history.reading.end_offsets import behind_last_commit
 from tailrace.history.reading.replayable import ELSEWHERE, check_kept
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 
@@ -69,7 +68,6 @@ class PartitionReplay(TapeSink):
         if cut is None:
             self._compare_state_at(0, None)
             return
-        report.note(*behind_last_commit(self._plan, self._options.limits, number, cut))
         self._live = [one for one in self._live if self._is_of_this_history(one)]
         begun = taped_beginning(self._history, number, cut)
         check_kept(self._history.log, number, begun.positions, cut.positions, "replay", ELSEWHERE)

@@ -30,7 +30,7 @@ from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import taped_beginning
-from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets, check_forwarded
+from tailrace.history.reading.limits import check_after_beginning
 from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.replay.partition_replay import PartitionReplay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
@@ -62,14 +62,12 @@ def replay(
         OffsetGoneError: The log has lost records that the replay needs.
         LogUnavailableError: The log may have compacted the changelog while it was read to be compared.
         UnknownTopicError: The app has never run on this log.
-        UsageError: The log does not have an offset of the limits.
         TopicReplacedError: An input or the tape was deleted and created again.
     """
     options, history, report = options or ReplayOptions(), AppHistory(plan, log), ReplayReport()
     topics = topics_of(history.plan, log)
     noted = note_of_topics(log, topics)
     check_history(plan.app, log, plan.inputs)
-    check_end_offsets(plan, log, options.limits.offsets)
     numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)
     if options.limits.any:
         _check_limits(history, options.limits, numbers)
@@ -116,14 +114,12 @@ def _committed(history: AppHistory, log: OneCommitLog, number: int, options: Rep
 
 def _check_limits(history: AppHistory, limits: Limits, numbers: Collection[int]) -> None:
     """Refuse limits that the replay of these partitions could not keep, before it begins."""
-    plan = history.plan
-    found = {number: history.committed(number).cut for number in range(plan.partitions)}
-    cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut is not None}
-    check_forwarded(plan, limits, cuts)
-    for number in cuts.keys() & {*numbers}:
-        if cuts[number].base:
-            begun = taped_beginning(history, number, cuts[number])
-            check_after_beginning(plan, limits, number, begun.snapshot, begun.decoded)
+    for number in numbers:
+        found = history.committed(number).cut
+        cut = None if found is None else tape.decode_cut(found)
+        if cut is not None and cut.base:
+            begun = taped_beginning(history, number, cut)
+            check_after_beginning(history.plan, limits, number, begun.snapshot, begun.decoded)
 
 
 def _note_comparisons(options: ReplayOptions, report: ReplayReport) -> None:
