@@ -21,27 +21,18 @@ def connected(**config: str) -> Any:
 
 
 def add_views(database: Any, folder: Path, schemas: Sequence[str]) -> None:
-    """Schemas with a view for each of their tables. Raises what ``tables_below`` raises."""
-    for schema in schemas:
-        database.execute(f"create schema {schema}")
-    for schema, table in tables_below(folder, schemas):
-        name = table.name.replace('"', '""')
-        database.execute(f'create view {schema}."{name}" as from read_parquet({quoted(table / "*")})')
-
-
-def tables_below(folder: Path, schemas: Sequence[str]) -> list[tuple[str, Path]]:
-    """The tables of schemas, which are folders: a table is a folder of Parquet files there.
+    """Schemas, which are folders, with a view for each of their tables: a table is a folder of Parquet files there.
 
     Raises OptionError: the names of two tables, or of two columns of one, differ by case only, and SQL ignores case.
     """
-    found = [
-        (schema, one) for schema in schemas for one in sorted((folder / schema).glob("*")) if one.is_dir()
-    ]
-    for each in schemas:
-        check_case("tables", (table.name for schema, table in found if schema == each))
-    for _, table in found:
-        _check_columns(table.name, parquet.read_schema(min(table.glob("*.parquet"))))
-    return found
+    for schema in schemas:
+        database.execute(f"create schema {schema}")
+        tables = sorted(one for one in (folder / schema).glob("*") if one.is_dir())
+        check_case("tables", (one.name for one in tables))
+        for table in tables:
+            _check_columns(table.name, parquet.read_schema(min(table.glob("*.parquet"))))
+            name = table.name.replace('"', '""')
+            database.execute(f'create view {schema}."{name}" as from read_parquet({quoted(table / "*")})')
 
 
 def _check_columns(table: str, columns: Iterable[Any]) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -62,10 +62,6 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
-Answer: TypeAlias = tuple[list[str], Iterator[tuple[Any, ...]]]
-"""The names of the columns, and the rows."""
-
-
 @contextmanager
 def answered(
     plan: Plan,
@@ -86,32 +82,26 @@ def answered(
     named = tables_in(query)
     with TemporaryDirectory(prefix="tailrace-sql-") as folder:
         notes = _exported(plan, log, history, options, named, Path(folder))
-        with _by_duckdb(plan, query, Path(folder)) as (names, rows):
-            yield names, rows, notes
+        with connected() as database:
+            add_views(database, Path(folder), (STATES, TOPICS))
+            database.execute(f"set search_path = '{STATES},{TOPICS}'")
+            try:
+                found = database.execute(query)
+                some: Iterator[list[tuple[Any, ...]]] = iter(lambda: found.fetchmany(_AT_ONCE), [])
+                yield [one[0] for one in found.description], chain.from_iterable(some), notes
+            except duckdb.Error as error:
+                raise _refusal(plan, str(error)) from None
 
 
-@contextmanager
-def _by_duckdb(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
-    with connected() as database:
-        add_views(database, folder, (STATES, TOPICS))
-        database.execute(f"set search_path = '{STATES},{TOPICS}'")
-        try:
-            yield _rows(database.execute(query))
-        except duckdb.Error as error:
-            said = str(error)
-            if (missing := _MISSING.search(said)) is None:
-                raise OptionError(f"the query fails: {said}", hint="Correct it.") from None
-            known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
-            hint = did_you_mean(
-                missing[1], [*known, *_state_tables(plan)], f"Actors and topics are: {', '.join(known)}."
-            )
-            raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
-
-
-def _rows(found: Any) -> Answer:
-    """The names and rows of a result of DuckDB."""
-    some: Iterator[list[tuple[Any, ...]]] = iter(lambda: found.fetchmany(_AT_ONCE), [])
-    return [one[0] for one in found.description], chain.from_iterable(some)
+def _refusal(plan: Plan, said: str) -> OptionError:
+    """The error for a query that DuckDB refuses."""
+    if (missing := _MISSING.search(said)) is None:
+        return OptionError(f"the query fails: {said}", hint="Correct it.")
+    known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
+    hint = did_you_mean(
+        missing[1], [*known, *_state_tables(plan)], f"Actors and topics are: {', '.join(known)}."
+    )
+    return OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint)
 
 
 def _exported(

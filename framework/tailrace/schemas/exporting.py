@@ -21,7 +21,10 @@ Document = dict[str, Any]
 def json_schema(plan: Plan) -> Document:
     """One JSON Schema (2020-12): ``properties`` has the events of each topic by its name, ``$defs`` the types."""
     schemas, types = _schemas(plan)
-    events = {name: _any_of([schemas[one] for one in members]) for name, members in _members(plan).items()}
+    events = {
+        name: schemas[members[0]] if len(members) == 1 else {"anyOf": [schemas[one] for one in members]}
+        for name, members in _members(plan).items()
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": plan.app,
@@ -66,7 +69,3 @@ def _schemas(plan: Plan) -> tuple[Mapping[Any, Document], Document]:
         types |= named
         schemas[one] = {"$ref": f"#/$defs/{one.__name__}"}
     return schemas, dict(sorted(types.items()))
-
-
-def _any_of(schemas: list[Document]) -> Document:
-    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
