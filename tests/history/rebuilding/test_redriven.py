@@ -22,7 +22,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing.exploring.feed import feed_of_log
-from tests.history.rebuilding import any_app, lived, sharing
+from tests.history.rebuilding import any_app, corrected, lived, sharing
 from tests.history.rebuilding.lived import done, fields, live, rebuilt
 from tests.history.rebuilding.priced import Order, Price, Sum, record
 from tests.history.rebuilding.sharing import counted, ids, late_of, originals
@@ -341,3 +341,61 @@ def test_a_redriven_record_of_a_foreign_partition_counts(tmp_path: Path) -> None
     assert life.redrive() == 1
     life.run()
     assert life.total() == life.rebuilt()[0] == 1_030
+
+
+def scans(folder: Path, *ids: int) -> None:
+    """Append events, ten seconds from each other."""
+    made = [{"parcel": "p", "at": T0 + 10_000 * one, "id": one} for one in ids]
+    lived.append(folder, [Output("scans", b"p", msgspec.json.encode(one), T0) for one in made], {"scans": 1})
+
+
+def seen(states: list[lived.TaskState]) -> dict[int, int]:
+    found: dict[int, int] = fields(states)["Parcel", "p"]["seen"]
+    return found
+
+
+@pytest.mark.parametrize("app", ["arriving", "ordered"])
+def test_what_later_code_can_decode_counts_once_when_it_is_redriven(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run has refused it, and that stays so: in what is read again at a start, and in each run along the tape."""
+    ref = f"tests.history.rebuilding.corrected:{app}"
+    monkeypatch.setenv("WRONG", "codec 2")
+    scans(tmp_path, 1, 2, 3)
+    lived.live_on(tmp_path, ref, ends=False)
+    monkeypatch.setenv("WRONG", "")
+    lived.live_on(tmp_path, ref, ends=False)  # in an ordered actor, 3 waits, and a start finds it again
+    assert lived.close(tmp_path, app, "redriven") == 1
+    lived.live_on(tmp_path, ref, ends=False)
+    scans(tmp_path, 9)
+    lived.live_on(tmp_path, ref, ends=False)
+    expected = {1: 1, 2: 1, 3: 1} | ({9: 1} if app == "arriving" else {})
+    assert seen(live(tmp_path, find_app(ref).plan())) == expected
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        report = replay(find_app(ref).plan(), log, ReplayOptions(compare=True, any_environment=True))
+        assert not report.differences.count, report.differences
+    for order in ("tape", "canonical"):
+        _, snapshot = done(tmp_path, ref, order=order)
+        assert seen(rebuilt(snapshot)) == expected, order
+
+
+def test_what_waited_at_the_base_of_a_rebuild_and_failed_later_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = "tests.history.rebuilding.corrected:ordered"
+    monkeypatch.setenv("WRONG", "handler 1,handler 3")
+    scans(tmp_path, 1, 2, 3)
+    lived.live_on(tmp_path, ref, ends=False)  # 1 fails, 3 waits
+    _, base = done(tmp_path, ref, order="tape")
+    scans(tmp_path, 9)
+    lived.live_on(tmp_path, ref, ends=False)  # 3 fails
+    monkeypatch.setenv("WRONG", "")
+    assert lived.close(tmp_path, "ordered", "redriven") == 2
+    lived.live_on(tmp_path, ref, ends=False)
+    expected = {1: 1, 2: 1, 3: 1}
+    assert seen(live(tmp_path, find_app(ref).plan())) == expected
+    for order in ("tape", "canonical"):
+        _, snapshot = done(
+            tmp_path, ref, order=order, base=str(tmp_path / "snapshots"), base_id=base.manifest.id
+        )
+        assert seen(rebuilt(snapshot)) == expected, order

@@ -140,8 +140,8 @@ class InputDecoder:
         self._clock_ms: int | None = None
         self._latest_ms = input_plan.time_max_ms
         """The highest event time that is accepted."""
-        self.from_the_future: Set[int] = frozenset()
-        """In a replay: the offsets of records that the first run has refused by its clock."""
+        self.refused: Set[int] = frozenset()
+        """The offsets of records that were refused when they were first read: by another clock, or by earlier code."""
 
     def decode(self, records: Sequence[InputRecord], clock_ms: int | None = None) -> list[Head]:
         """Heads of records as the log returned them. ``clock_ms``: what event times are compared with, if
@@ -158,9 +158,9 @@ class InputDecoder:
                 self._latest_ms = min(self._latest_ms, clock_ms + self._plan.ahead_of_clock_ms)
             at_once = self._sound(records)
             heads = [self._decoded(record) for record in records] if at_once is None else at_once
-        if refused := self.from_the_future:
+        if refused := self.refused:
             return [
-                _refused(head[4], FROM_THE_FUTURE, "") if head[4] and head[0] in refused else head
+                _refused(head[4], "undecodable", "") if head[4] and head[0] in refused else head
                 for head in heads
             ]
         return heads

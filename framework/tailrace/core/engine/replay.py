@@ -187,7 +187,7 @@ class Replay:
         return number if number < 0 else self._number(number)
 
     def _skipper(self, operator: int) -> int:
-        return operator if operator == tape.ALL else self._operator(operator)
+        return operator if operator < 0 else self._operator(operator)
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
         task = self.task

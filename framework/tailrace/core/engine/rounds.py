@@ -163,7 +163,7 @@ def joined(
     found.watermarks = {name: max(cuts[n].watermarks[name] for n in some) for name, some in at.items()}
     found.idle = [name for name, some in at.items() if any(name in cuts[n].idle for n in some)]
     found.idleness = {name: one for cut in cuts for name, one in cut.idleness.items()}
-    found.ahead = {name: some for cut in cuts for name, some in cut.ahead.items()}
+    found.refused = {name: some for cut in cuts for name, some in cut.refused.items()}
     cut_of = {one.name: cuts[rounds[one.index]] for one in plan.operators}
     found.operators = {name: cut.operators[name] for name, cut in cut_of.items()}
     found.ended_operators = [name for name, cut in cut_of.items() if name in cut.ended_operators]

@@ -46,9 +46,9 @@ from tailrace.core.formats import check_format
 
 RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
-ALL = -1
+ALL, REFUSED = -1, -2
 
-FORMAT = 13
+FORMAT = 14
 """The format of cuts and tapes."""
 
 
@@ -131,8 +131,8 @@ class Cut(msgspec.Struct, array_like=True):
 
     idleness: dict[str, Idleness] = {}
     """By source, if it has ever been idle."""
-    ahead: dict[str, list[int]] = {}
-    """By input, of the records from the first that waits on: the offsets refused as from the future."""
+    refused: dict[str, list[int]] = {}
+    """By input, of the records from the first that waits on: the offsets of those that were refused."""
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -149,7 +149,7 @@ class Cut(msgspec.Struct, array_like=True):
 
 
 class Skip(msgspec.Struct, array_like=True):
-    """A unit that was skipped because its handler failed: a record, or the firing of a timer.
+    """A unit that was skipped because its handler failed, or a record that was refused. Later code may decode it: the first run counts.
 
     ``number``: the record's offset, or how many timers had fired before. ``headers``: the dead letter's.
     """
@@ -159,7 +159,7 @@ class Skip(msgspec.Struct, array_like=True):
     number: int
     headers: list[tuple[str, bytes]]
     operator: int = ALL
-    """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken."""
+    """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken; ``REFUSED``."""
     timer: bytes = b""
     """Of a timer, its whole identity: actor, key, time domain, name, and the seed, by which two firings in one commit differ."""
 

@@ -24,7 +24,6 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.evolution import stored_state
-from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
@@ -36,7 +35,7 @@ from tailrace.core.engine.timers import FOREVER, TimerQueue
 from tailrace.core.engine.trace import TRACE
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
-from tailrace.core.errors import FROM_THE_FUTURE, CorruptStateError, UsageError
+from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, OwnKey, RawOutput, output_of
 from tailrace.core.storage import StateReader
 
@@ -166,9 +165,9 @@ class TaskState:
         self._context.now = cut.now
         self._resumed = self._sweep.resumed(cut.ordered, self._dropped)
         for one in self.plan.inputs:
-            offsets = cut.ahead.get(one.name, ())
-            self._units.ahead += [(one.index, offset) for offset in offsets]
-            self._decoders[one.index].from_the_future = frozenset(offsets)
+            offsets = cut.refused.get(one.name, ())
+            self._units.refused += [(one.index, offset) for offset in offsets]
+            self._decoders[one.index].refused = frozenset(offsets)
 
     def waiting_from(self) -> dict[str, int]:
         """By input: the first offset to read again for ``refill``, where events waited at the cut."""
@@ -262,12 +261,12 @@ class TaskState:
     ) -> None:
         """For a replay: the units to skip (see ``Units.follow``), and ``Totals.drained`` at the next commit."""
         self._units.follow(skips, named)
-        future: defaultdict[int, set[int]] = defaultdict(set)
-        for (number, offset, _), headers in skips.items() if skips else ():
-            if (REASON_HEADER, FROM_THE_FUTURE.encode()) in headers:
-                future[number].add(offset)
+        refused: defaultdict[int, set[int]] = defaultdict(set)
+        for number, offset, operator in skips:
+            if operator == tape.REFUSED:
+                refused[number].add(offset)
         for number, decoder in enumerate(self._decoders):
-            decoder.from_the_future = frozenset(future[number]) if future else _NONE
+            decoder.refused = frozenset(refused[number]) if refused else _NONE
         self._firing.stop_after = stop_after
 
     @property
@@ -392,7 +391,7 @@ class TaskState:
             self._next_identity(),
             ordered,
             {name: copy(one) for name, one in self.watermarks.idleness.items()},
-            self._refused_ahead(ordered),
+            self._refused(ordered),
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -424,16 +423,16 @@ class TaskState:
             [*self._context.metrics._take(), *(Measurement(TRACE, *one) for one in self._units.spans)],
         )
 
-    def _refused_ahead(self, ordered: Mapping[str, tape.Ordered]) -> dict[str, list[int]]:
-        """See ``Cut.ahead``. A restart reads these records again, when the clock may be past them."""
+    def _refused(self, ordered: Mapping[str, tape.Ordered]) -> dict[str, list[int]]:
+        """See ``Cut.refused``. A restart reads these records again, when the clock may be past them, or the code decodes them."""
         lows: dict[str, int] = {}
         for one in ordered.values():
             for name, (low, *_) in one.lows.items():
                 lows[name] = min(low, lows.get(name, low))
         names, units = [one.name for one in self.plan.inputs], self._units
-        units.ahead = [one for one in units.ahead if one[1] >= lows.get(names[one[0]], 1 << 62)]
+        units.refused = [one for one in units.refused if one[1] >= lows.get(names[one[0]], 1 << 62)]
         found: dict[str, list[int]] = {}
-        for number, offset in units.ahead:
+        for number, offset in units.refused:
             found.setdefault(names[number], []).append(offset)
         return found
 

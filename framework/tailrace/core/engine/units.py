@@ -34,7 +34,6 @@ from tailrace.core.engine.redriven import OPERATORS_HEADER, is_redriven, redrive
 from tailrace.core.engine.trace import Traced, traced
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
-    FROM_THE_FUTURE,
     BadRecordError,
     HandlerError,
     ReplayDivergedError,
@@ -116,8 +115,8 @@ class Units:
         self.at_once: frozenset[int] = frozenset()
         """The operators that handle the record when it is taken, if it also waits in others."""
         self.replaying = False
-        self.ahead: list[tuple[int, int]] = []
-        """Records that were refused as from the future: input and offset."""
+        self.refused: list[tuple[int, int]] = []
+        """Records that were refused: input and offset."""
         self.new_failures: NewFailures | None = None
         """In a rebuild: decides about failures in place of the app's ``on_error``."""
         self.spans: list[tuple[Traced, int]] = []
@@ -400,10 +399,7 @@ class Units:
         self.unit.outputs.append(letter)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> int:
-        """Raise BadRecordError, or write a dead letter. Returns 1, for this record.
-
-        The tape does not need it, as the record tells; but for a record that was refused by the clock.
-        """
+        """Raise BadRecordError, or write a dead letter. Returns 1, for this record."""
         plan = self.plan.inputs[number]
         error = BadRecordError(
             refused.detail,
@@ -414,7 +410,7 @@ class Units:
             hint=refused.hint,
         )
         offset = -1 if record is None else record.offset
-        taped, policy = self.skips.get((number, offset, tape.ALL)), self._policy(number, record)
+        taped, policy = self.skips.get((number, offset, tape.REFUSED)), self._policy(number, record)
         if taped is not None:
             pass  # the first run has decided
         elif self.new_failures is not None and record is not None:
@@ -428,8 +424,7 @@ class Units:
         assert record is not None
         self.totals.refused += 1
         headers = dead_letter_headers(error, None) if taped is None else taped
-        if refused.reason == FROM_THE_FUTURE:
-            self.tape.skip(tape.Skip(number, offset, list(headers)))
-            self.ahead.append((number, offset))
+        self.tape.skip(tape.Skip(number, offset, list(headers), tape.REFUSED))
+        self.refused.append((number, offset))
         self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))
         return 1

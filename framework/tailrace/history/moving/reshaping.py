@@ -163,7 +163,7 @@ class _Reshaping:
         start = min(low for low, _, _ in lows.values())
         for some in batches(self._source, name, number, start, cut.positions[name], whole=True):
             for offset, time_ms, _, event, _ in self._decoders[name].decode(some):
-                if time_ms is None or offset in cut.ahead.get(name, ()):
+                if time_ms is None or offset in cut.refused.get(name, ()):
                     continue
                 routes = event.routes if input_plan.is_inbox else input_plan.routes
                 if input_plan.is_table:

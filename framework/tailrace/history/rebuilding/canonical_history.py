@@ -9,8 +9,8 @@ inputs, these count::
     others have written it            in its place
     it was in flight at the base      as if others had written it: no task of this rebuild sends it again
 
-A redriven record counts only if its original is before the base, or in another partition. Otherwise the original is sent, or
-read, in this rebuild.
+A redriven record counts only if its original is before the base and does not wait there for its turn, or is in another
+partition. Otherwise the original is sent, or read, in this rebuild.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+import msgspec
+
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
-from tailrace.core.engine.redriven import is_redriven, redriven_in
+from tailrace.core.engine.redriven import Redriven, redriven_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.names import redriven_of
-from tailrace.core.records import InputRecord
+from tailrace.core.records import Delivery, InputRecord, Refused
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.upstream_watermarks import Upstream
@@ -43,14 +46,14 @@ _READ_AT_ONCE = 10_000
 
 
 def history_of(
-    job: Job, past: HistorySource, number: int, begins: Mapping[str, int], phases: Phases
+    job: Job, past: HistorySource, number: int, begins: Mapping[str, int], base: bytes | None, phases: Phases
 ) -> PartitionHistory:
-    """The history of one partition, which ``begins`` at these offsets. Adds the time of reading to ``phases``."""
+    """The history of one partition, which ``begins`` at these offsets, with the cut ``base``. Adds the time of reading to ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    read = without_handled(past, number, begins)
+    read = without_handled(past, number, begins, base)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)
     delivered = OwnInputs(job, past, number, read)
@@ -58,23 +61,48 @@ def history_of(
     return PartitionHistory(phases.reading(delivered.read), ends, published, delivered.origin)
 
 
-def without_handled(past: HistorySource, number: int, begins: Mapping[str, int]) -> Source:
-    """The records of a partition, without those that were redriven and whose originals the rebuild handles."""
-    inbox, read = past.plan.inbox_topic, past.source(number)
+def without_handled(
+    past: HistorySource, number: int, begins: Mapping[str, int], base: bytes | None
+) -> Source:
+    """The records of a partition, without those that were redriven and whose originals the rebuild handles. ``base``: the cut with
+    which it begins.
+    """
+    plan, read = past.plan, past.source(number)
+    decode = next(InputDecoder(plan, one).decode for one in plan.inputs if one.is_inbox)
+    cut = None if base is None else tape.decode_cut(base)
 
     def is_handled(record: InputRecord) -> bool:
-        if not is_redriven(record.headers):
+        try:
+            redriven = redriven_in(record.headers)
+        except msgspec.MsgspecError:  # the task makes a dead letter of it
             return False
-        redriven = redriven_in(record.headers)
-        return (
-            redriven is not None
-            and redriven.partition == number
-            and redriven.offset >= begins.get(redriven.input, 0)
+        if redriven is None or redriven.partition != number:
+            return False
+        return redriven.offset >= begins.get(redriven.input, 0) or (
+            cut is not None and waits(cut, redriven, record)
         )
+
+    def waits(cut: tape.Cut, redriven: Redriven, record: InputRecord) -> bool:
+        """Whether the original waits, at the base, for its turn in all operators that it was redriven for."""
+        ((_, time_ms, _, event, _),) = decode([record])
+        delivery: Delivery = event
+        name, offset = redriven.input, redriven.offset
+        if time_ms is None or type(event) is Refused or offset in cut.refused.get(name, ()):
+            return False
+        rank = next(one.rank for one in plan.inputs if one.name == name)
+        for operator in {plan.operators[route.operator].name for route in delivery.routes}:
+            ordered = cut.ordered.get(operator)
+            if ordered is None or name not in ordered.lows or offset < ordered.lows[name][0]:
+                return False
+            place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
+            is_passed = ordered.last is not None and (place_ms, rank, offset) <= tuple(ordered.last)
+            if place_ms <= cut.operators[operator] or is_passed:
+                return False
+        return True
 
     def source(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         found = read(name, start, stop)
-        return found if name != inbox else [one for one in found if not is_handled(one)]
+        return found if name != plan.inbox_topic else [one for one in found if not is_handled(one)]
 
     return source
 

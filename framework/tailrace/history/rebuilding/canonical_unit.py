@@ -115,8 +115,9 @@ class CanonicalRun:
 
     def history(self, number: int) -> PartitionHistory:
         """What the task of a partition reads."""
-        begins = dict(self.tasks[number if self.delivers else 0].positions)
-        return history_of(self.job, self.past, number, begins, self.result.work.phases)
+        at = number if self.delivers else 0
+        begins, base = dict(self.tasks[at].positions), self.sinks[at].begun.cut
+        return history_of(self.job, self.past, number, begins, base, self.result.work.phases)
 
     def sent(self, task: Task, outputs: Sequence[Output]) -> None:
         """Called with all outputs."""
@@ -140,7 +141,7 @@ class _TaskSink(Sink):
     """Takes the rows and the outputs of one partition's task, and makes its result."""
 
     def __init__(self, run: CanonicalRun, at: int, number: int, begun: Beginning) -> None:
-        self._run, self._at, self._number, self._begun = run, at, number, begun
+        self._run, self._at, self._number, self.begun = run, at, number, begun
         self.folder = run.closing.enter_context(
             TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
         )
@@ -151,7 +152,7 @@ class _TaskSink(Sink):
         self.task = self._task()
 
     def _task(self) -> Task:
-        job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
+        job, plan, begun, number = self._run.job, self._run.plan, self.begun, self._number
         request, failed = job.request, self._run.failed
         # An app that sends to itself runs all keys, since any of them may send to those that are wanted.
         keys = None if job.delivers_sends else self._keys
@@ -203,7 +204,7 @@ class _TaskSink(Sink):
         outputs = self.folder.finished_outputs()
         return TaskResult(
             partition=number,
-            cut=one_commit(store.cut, self._begun.cut),
+            cut=one_commit(store.cut, self.begun.cut),
             totals=self.task.totals,
             state=state,
             outputs=None if outputs is None else write_outputs(run.job, number, run.attempt, outputs),

@@ -121,7 +121,7 @@ class _RoundRun(CanonicalRun):
         if self.unit.round:
             before = made_in(self.job, self.work, self.unit.round - 1, number)
             self.tasks[0].totals.outputs = tape.decode_cut(before.cut).totals.outputs
-        outside = without_handled(self.past, number, dict(self.tasks[0].positions))
+        outside = without_handled(self.past, number, dict(self.tasks[0].positions), self.sinks[0].begun.cut)
         own = OwnInputs(self.job, self.past, number, outside)
         ends, upstream, read = dict[str, int](), dict[str, Any](), dict[str, Iterator[InputRecord]]()
         if not self._whole.has_messages and self.plan.inbox_topic in self.job.ends:
