@@ -199,7 +199,7 @@ def test_a_record_without_a_key_goes_back_to_its_task(tmp_path) -> None:
     ("arguments", "code", "said"),
     [
         (["drop", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
-        (["redrive", "shop", "--all", "--id", "0-1"], 2, "Name the dead letters"),
+        (["redrive", "shop", "--all", "--id", "0-1"], 2, "--all goes with neither"),
         (["redrive", "shop", "--id", "17"], 2, "'17' is not the id of a dead letter, such as 2-17."),
         (["redrive", "shop", "--id", "0-99"], 1, "there is no dead letter 0-99"),
         (["show", "shop", "0-99"], 1, "there is no dead letter 0-99"),

@@ -218,7 +218,7 @@ def test_an_ordered_actor_handles_a_redriven_event_in_its_turn(
         refused.clear()
         assert redrive_all(harness) == 2
         if restart:
-            harness.recover()
+            harness.crash()
         ordered: Any = harness.state(Ordered, "a")
         assert ordered.heard == ["first", "passed late"]
         at_once: Any = harness.state(AtOnce, "a")

@@ -25,7 +25,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, styled_table
 from tailrace.core.counting import counted
-from tailrace.core.errors import TailraceError, UnknownAppError, UnknownTopicError
+from tailrace.core.errors import FencedError, TailraceError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
@@ -177,12 +177,22 @@ def _close(
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    if not (ids or reasons or everything) or (everything and (ids or reasons)):
+    if everything and (ids or reasons):
+        raise click.UsageError("--all goes with neither --id nor --reason.")
+    if not (ids or reasons or everything):
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name, seen = name_of(app), set[str]()
     wanted, now_ms = _wanted(ids, reasons, seen), time.time_ns() // 1_000_000
     with _opened(folder, name) as log:
-        outcome = close_letters(log, name, how, wanted, now_ms=now_ms, dry_run=dry_run, on_hidden=say_hidden)
+        try:
+            outcome = close_letters(
+                log, name, how, wanted, now_ms=now_ms, dry_run=dry_run, on_hidden=say_hidden
+            )
+        except FencedError as error:
+            raise FencedError(
+                f"another command redrives or drops dead letters of {name!r} at the same time",
+                hint="Run this command again when that one has ended.",
+            ) from error
     if missing := sorted(set(ids) - seen):
         raise _missing(name, missing)
     said = {**outcome._asdict(), "dry_run": dry_run}

@@ -172,6 +172,9 @@ class EventValueError(TailraceError):
 class WrongPartitionError(TailraceError):
     """A record's key does not belong to its partition by murmur2: the producer uses another partitioner."""
 
+    belongs_to: int | None = None
+    """The partition of the key."""
+
 
 class UnknownTopicError(TailraceError):
     """A named topic is not declared, or does not exist in the log."""

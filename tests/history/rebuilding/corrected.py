@@ -19,8 +19,8 @@ class Scan(msgspec.Struct, frozen=True):
             raise ValueError("not yet")
 
 
-def make_app(name: str, order: tr.App | str) -> tr.App:
-    app = tr.App(name, partitions=1, on_error="dead-letter")
+def make_app(name: str, order: tr.App | str, partitions: int = 1) -> tr.App:
+    app = tr.App(name, partitions=partitions, on_error="dead-letter")
     scans = app.topic("scans", Scan, out_of_order="2s", idle_after="1h")
 
     @app.actor
@@ -38,3 +38,4 @@ def make_app(name: str, order: tr.App | str) -> tr.App:
 
 ordered = make_app("ordered", "event-time")
 arriving = make_app("arriving", "arrival")
+spread = make_app("spread", "arrival", 2)

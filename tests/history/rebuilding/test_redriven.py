@@ -22,7 +22,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing.exploring.feed import feed_of_log
-from tests.history.rebuilding import any_app, corrected, lived, sharing
+from tests.history.rebuilding import any_app, lived, sharing
 from tests.history.rebuilding.lived import done, fields, live, rebuilt
 from tests.history.rebuilding.priced import Order, Price, Sum, record
 from tests.history.rebuilding.sharing import counted, ids, late_of, originals
@@ -399,3 +399,49 @@ def test_what_waited_at_the_base_of_a_rebuild_and_failed_later_counts_once(
             tmp_path, ref, order=order, base=str(tmp_path / "snapshots"), base_id=base.manifest.id
         )
         assert seen(rebuilt(snapshot)) == expected, order
+
+
+def test_what_was_redriven_but_not_read_when_a_rebuild_handled_it_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = "tests.history.rebuilding.corrected:arriving"
+    monkeypatch.setenv("WRONG", "handler 2")
+    scans(tmp_path, 1, 2)
+    lived.live_on(tmp_path, ref, ends=False)
+    monkeypatch.setenv("WRONG", "")
+    assert lived.close(tmp_path, "arriving", "redriven") == 1
+    _, snapshot = done(tmp_path, ref, order="canonical")
+    assert seen(rebuilt(snapshot)) == {1: 1, 2: 1}
+    lived.live_on(tmp_path, ref, ends=False)
+    _, snapshot = done(tmp_path, ref, order="canonical")
+    lived.live_on(tmp_path, ref, replace=f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}", ends=False)
+    scans(tmp_path, 3)
+    lived.live_on(tmp_path, ref, ends=False)
+    assert seen(live(tmp_path, find_app(ref).plan())) == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_what_failed_and_was_redriven_twice_counts_once_in_a_rebuild(
+    foreign: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``foreign``: it is in a wrong partition, and its record key says nothing about the right one."""
+    ref, parts = "tests.history.rebuilding.corrected:spread", {"scans": 2}
+    wrong = 1 - partition_of(b"p", 2) if foreign else partition_of(b"p", 2)
+    monkeypatch.setenv("WRONG", "handler 2")
+    lived.append(tmp_path, [], parts)
+    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+        value = msgspec.json.encode({"parcel": "p", "at": T0, "id": 2})
+        log.append_all([Output("scans", b"another key" if foreign else b"p", value, T0)], wrong)
+    lived.live_on(tmp_path, ref, ends=False)
+    _, base = done(tmp_path, ref, order="tape")
+    for _ in range(2 + foreign):  # the first one of a foreign event brings it to its task
+        assert lived.close(tmp_path, "spread", "redriven") == 1
+        lived.live_on(tmp_path, ref, ends=False)
+    monkeypatch.setenv("WRONG", "")
+    assert lived.close(tmp_path, "spread", "redriven") == 1
+    lived.live_on(tmp_path, ref, ends=False)
+    assert seen(live(tmp_path, find_app(ref).plan())) == {2: 1}
+    places = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
+    for order, options in (("tape", places), ("canonical", places), ("tape", {}), ("canonical", {})):
+        _, snapshot = done(tmp_path, ref, order=order, on_error="dead-letter", **options)
+        assert seen(rebuilt(snapshot)) == {2: 1}, (order, options)

@@ -118,15 +118,17 @@ class Table(ActorTimers):
         key_bytes = self.encode_key(key)
         cells = self.cells
         if cells.partitions > 1 and partition_of(key_bytes, cells.partitions) != cells.partition:
-            raise WrongPartitionError(
-                f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
-                f"but came from partition {cells.partition}",
+            number = partition_of(key_bytes, cells.partitions)
+            error = WrongPartitionError(
+                f"the key {key!r} belongs to partition {number}, but came from partition {cells.partition}",
                 hint="Its producer does not place records by murmur2 of this key: clients of librdkafka, such as "
                 "confluent-kafka, need partitioner=murmur2_random. What it has written is handled with "
                 "on_error=\"dead-letter\" for the topic and 'tailrace dead-letters redrive APP --reason foreign-partition'. "
                 "If the producer cannot be corrected, or gives no key or another one, declare the topic with "
                 "repartition=True, and start once with --change-inputs --create-topics.",
             )
+            error.belongs_to = number
+            raise error
         self._asked += 1
         name = self.prefix + rows.escaped(key_bytes)
         if key in self.dirty:

@@ -156,7 +156,7 @@ def dead_letter_headers(
         "offset": failure.offset,
     }
     if isinstance(failure, WrongPartitionError):
-        fields["reason"] = "foreign-partition"
+        fields |= {"reason": "foreign-partition", "task": failure.belongs_to}
     if isinstance(failure, HandlerError):
         fields |= {
             "handler": failure.handler,

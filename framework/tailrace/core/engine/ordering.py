@@ -222,7 +222,7 @@ class Sweep(Firing):
                 if one.last is not None:
                     time_ms, rank, offset = one.last
                     self.last[operator] = time_ms, rank, offset
-            taken = {bound.plan.name for bound in self.inputs if operator in bound.waits}
+            taken = {bound.plan.name for bound in self.inputs if operator in bound.waits or bound.inbox}
             lost = {topic: low for topic, low in one.lows.items() if topic not in taken}
             for topic, (_, count, _) in lost.items() if name not in dropped else ():
                 raise IncompatibleStateError(

@@ -6,8 +6,7 @@ topics that the app alone writes, where it is the first one.
 
     value        as the original: key, value, timestamp and headers. The input that had the original decodes it
     operators    those whose unit failed; others have handled the original. Without names, all that take the input
-    task         that of the murmur2 of its key, as a record may have been in another partition than its key says; without
-                 a key, the one that failed
+    task         the one that failed; that of its key, if the event was in a wrong partition
     event time   that of the event. It moves no watermark, as the inbox moves none, and is never left out as late:
                  ``ctx.is_late`` says whether it is. In an ordered operator it waits until its turn, if that is still to come
     by key       an input with ``repartition=True`` forwards it with the header, for the same reason

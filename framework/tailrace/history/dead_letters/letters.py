@@ -45,6 +45,8 @@ class DeadLetter(NamedTuple):
     """The key that the handler had, as text."""
     operators: tuple[str, ...]
     """The operators of the unit, if others have handled the record in units of their own; otherwise none."""
+    task: int | None
+    """Which task handles it: that which has failed; of an event in a wrong partition, that of its key."""
     traceback: str | None
     cut: int | None
     """The bytes of the record, if the letter has only its beginning."""
@@ -114,6 +116,7 @@ def read(app: str, partition: int, record: InputRecord) -> DeadLetter:
         timer=found.get("tailrace-timer"),
         key=found.get("tailrace-key"),
         operators=operators,
+        task=number("tailrace-task" if "tailrace-task" in found else "tailrace-partition"),
         traceback=found.get("tailrace-traceback"),
         cut=number(CUT_HEADER),
     )

@@ -22,7 +22,6 @@ from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
 from tailrace.core.names import dead_letters_of, inbox_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import UNREADABLE, Output
-from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, scan
@@ -125,8 +124,7 @@ def close_letters(
 ) -> Closed:
     """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
-    A record with a key goes to the partition of murmur2, also if it came from another one. One without a key
-    goes to the task that failed. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
+    An event that was in a wrong partition goes to the task of its key, any other record to the task that failed. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
     transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
@@ -193,5 +191,5 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
     origin = letter.topic, letter.origin_partition, letter.origin_offset
     header = redriven_header(Redriven(letter.id, *origin, letter.operators))
     count = log.partitions(inbox)
-    number = letter.origin_partition % count if key is None else partition_of(key, count)
+    number = (letter.origin_partition if letter.task is None else letter.task) % count
     writer.append([Output(inbox, key, value, timestamp_ms, (header, *own))], number)

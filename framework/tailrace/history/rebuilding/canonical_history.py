@@ -10,7 +10,7 @@ inputs, these count::
     it was in flight at the base      as if others had written it: no task of this rebuild sends it again
 
 A redriven record counts only if its original is before the base and does not wait there for its turn, or is in another
-partition. Otherwise the original is sent, or read, in this rebuild.
+partition. Otherwise the original is sent, or read, in this rebuild. And it counts once for each operator, however often it failed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from contextlib import closing
 
 import msgspec
 
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import Plan, Route
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
-from tailrace.core.engine.redriven import Redriven, redriven_in
+from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.errors import SnapshotMismatchError
@@ -64,45 +64,58 @@ def history_of(
 def without_handled(
     past: HistorySource, number: int, begins: Mapping[str, int], base: bytes | None
 ) -> Source:
-    """The records of a partition, without those that were redriven and whose originals the rebuild handles. ``base``: the cut with
-    which it begins.
+    """The records of a partition. Those that were redriven are only for operators that do not handle the original in this rebuild, nor
+    an earlier redrive of it. ``base``: the cut with which the rebuild begins.
     """
     plan, read = past.plan, past.source(number)
-    decode = next(InputDecoder(plan, one).decode for one in plan.inputs if one.is_inbox)
+    decode = InputDecoder(plan, plan.inputs[-1]).decode  # the inbox is the last one
+    ranks = {one.name: one.rank for one in plan.inputs}
     cut = None if base is None else tape.decode_cut(base)
+    handled: dict[tuple[str, int, int, str], int] = {}
+    """By original and operator, the offset of the redriven record that it handles."""
 
-    def is_handled(record: InputRecord) -> bool:
+    def left(record: InputRecord) -> InputRecord | None:
         try:
             redriven = redriven_in(record.headers)
         except msgspec.MsgspecError:  # the task makes a dead letter of it
-            return False
-        if redriven is None or redriven.partition != number:
-            return False
-        return redriven.offset >= begins.get(redriven.input, 0) or (
-            cut is not None and waits(cut, redriven, record)
-        )
-
-    def waits(cut: tape.Cut, redriven: Redriven, record: InputRecord) -> bool:
-        """Whether the original waits, at the base, for its turn in all operators that it was redriven for."""
+            return record
+        if redriven is None:
+            return record
+        place = redriven.input, redriven.partition, redriven.offset
+        if redriven.partition == number and redriven.offset >= begins.get(redriven.input, 0):
+            return None
         ((_, time_ms, _, event, _),) = decode([record])
+        if type(event) is Refused:
+            return record
         delivery: Delivery = event
+        routes: tuple[Route, ...] = delivery.routes
+        takers = sorted({plan.operators[route.operator].name for route in routes})
+        rest = [
+            one
+            for one in takers
+            if not waits(one, redriven, time_ms)
+            and handled.setdefault((*place, one), record.offset) == record.offset
+        ]
+        if len(rest) == len(takers):
+            return record
+        header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(rest)))
+        return record._replace(headers=(header, *record.headers[1:])) if rest else None
+
+    def waits(operator: str, redriven: Redriven, time_ms: int | None) -> bool:
+        """Whether the original waits in an operator, at the base, for its turn."""
         name, offset = redriven.input, redriven.offset
-        if time_ms is None or type(event) is Refused or offset in cut.refused.get(name, ()):
+        ordered = None if cut is None or redriven.partition != number else cut.ordered.get(operator)
+        if cut is None or ordered is None or time_ms is None or offset in cut.refused.get(name, ()):
             return False
-        rank = next(one.rank for one in plan.inputs if one.name == name)
-        for operator in {plan.operators[route.operator].name for route in delivery.routes}:
-            ordered = cut.ordered.get(operator)
-            if ordered is None or name not in ordered.lows or offset < ordered.lows[name][0]:
-                return False
-            place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
-            is_passed = ordered.last is not None and (place_ms, rank, offset) <= tuple(ordered.last)
-            if place_ms <= cut.operators[operator] or is_passed:
-                return False
-        return True
+        if name not in ordered.lows or offset < ordered.lows[name][0]:
+            return False
+        place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
+        is_passed = ordered.last is not None and (place_ms, ranks[name], offset) <= tuple(ordered.last)
+        return place_ms > cut.operators[operator] and not is_passed
 
     def source(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         found = read(name, start, stop)
-        return found if name != plan.inbox_topic else [one for one in found if not is_handled(one)]
+        return found if name != plan.inbox_topic else [*filter(None, map(left, found))]
 
     return source
 

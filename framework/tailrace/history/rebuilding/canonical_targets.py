@@ -133,9 +133,11 @@ def _idle_at_end(past: HistorySource, settled: Settled) -> Iterator[tuple[str, i
 def _last_positions(
     past: HistorySource, base: Snapshot | None, settled: Settled, delivered: Collection[str]
 ) -> dict[str, list[int]]:
-    """The ends of the topics, in inputs from outside as of the service's last commits. Not before a base."""
+    """The ends of the topics, in inputs from outside as of the service's last commits. Not before a base. What was redriven by now counts,
+    handled or not: the rebuild handles its original, or has to handle it.
+    """
     cuts = [None if one.cut is None else tape.decode_cut(one.cut).positions for one in settled.targets]
-    read = {name for cut in cuts if cut is not None for name in cut} - {*delivered}
+    read = {name for cut in cuts if cut is not None for name in cut} - {*delivered, past.plan.inbox_topic}
     begun = [_positions_in(base, number) for number in range(past.plan.partitions)]
     found = dict(settled.ends)
     for name in read & found.keys() & {one.name for one in past.plan.inputs}:

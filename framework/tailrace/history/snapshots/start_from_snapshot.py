@@ -218,7 +218,8 @@ class _Task:
                 redriven_in(one.headers)
                 for one in scan(log, inbox, self._number, cut.positions.get(inbox, 0))
             ]
-            again = {one.letter for one in later if one is not None}
+            along = [redriven_in(one.headers) for one in self._snapshot.messages(self._number)]
+            again = {one.letter for one in later if one is not None and one not in along}
             missing = [
                 one.id
                 for one in dead_letters(log, app)
