@@ -31,6 +31,8 @@ def make_app(name: str, order: tr.App | str, partitions: int = 1) -> tr.App:
         def scan(self, event: Scan, ctx: tr.Context[str]) -> None:
             if f"handler {event.id}" in os.environ.get("WRONG", "").split(","):
                 raise ValueError("bad luck")
+            if event.id == 2 and "order" in os.environ.get("WRONG", "") and 1 not in self.seen:
+                raise ValueError("1 must be there")
             self.seen[event.id] = self.seen.get(event.id, 0) + 1
 
     return app

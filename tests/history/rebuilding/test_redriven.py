@@ -445,3 +445,23 @@ def test_what_failed_and_was_redriven_twice_counts_once_in_a_rebuild(
     for order, options in (("tape", places), ("canonical", places), ("tape", {}), ("canonical", {})):
         _, snapshot = done(tmp_path, ref, order=order, on_error="dead-letter", **options)
         assert seen(rebuilt(snapshot)) == {2: 1}, (order, options)
+
+
+@pytest.mark.parametrize("app", ["arriving", "ordered"])
+def test_what_fails_again_in_its_place_is_handled_where_it_was_redriven(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state was not ready for it, and is not in a rebuild, either."""
+    ref = f"tests.history.rebuilding.corrected:{app}"
+    monkeypatch.setenv("WRONG", "order")
+    scans(tmp_path, 2, 3)
+    lived.live_on(tmp_path, ref, ends=False)
+    scans(tmp_path, 1, 9)
+    lived.live_on(tmp_path, ref, ends=False)
+    assert lived.close(tmp_path, app, "redriven") == 1
+    lived.live_on(tmp_path, ref, ends=False)
+    expected = seen(live(tmp_path, find_app(ref).plan()))
+    assert expected[2] == 1
+    for order in ("tape", "canonical"):
+        _, snapshot = done(tmp_path, ref, order=order)
+        assert seen(rebuilt(snapshot)) == expected, order

@@ -213,9 +213,7 @@ class Canonical:
         """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
         at_once: InputLane | None = None
-        filled = [
-            (rank, lane) for rank, lane in enumerate(self.lanes) if lane.at < len(lane.heads) or lane.fill()
-        ]
+        filled = self._filled(last=False) or self._filled(last=True)
         for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
             time_ms = lane.times[lane.at]
             if time_ms is None:
@@ -229,6 +227,10 @@ class Canonical:
         if len(ready) == 1:
             return self.lanes[first], FOREVER
         return self.lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
+
+    def _filled(self, *, last: bool) -> list[tuple[int, InputLane]]:
+        lanes = [(rank, lane) for rank, lane in enumerate(self.lanes) if lane.is_last == last]
+        return [one for one in lanes if one[1].at < len(one[1].heads) or one[1].fill()]
 
     def _stop(self, lane: InputLane, until_ms: int) -> int:
         """The index up to which the lane can give heads without a cause of another kind in between."""

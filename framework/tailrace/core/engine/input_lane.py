@@ -12,12 +12,10 @@ from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.records import Delivery, Head, InputRecord, Refused
+from tailrace.core.records import Head, InputRecord, Refused
 
 RecordOrigin: TypeAlias = Literal["sent", "others"]
 """Origin of a record of an own input: this app sent it, or others wrote it."""
-_LAST = 1 << 60
-"""Later than any event."""
 
 
 def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
@@ -104,8 +102,8 @@ class InputLane:
         """Clock readings of the heads. A message has none, nor has a timestamp that lies in the future."""
         self.at = self.count = 0
         """The place of the next head, and the number of all heads so far."""
-        self._redriven_last = plan.is_inbox and (delivered or not task.plan.has_messages)
-        """Whether redriven records come after all events. Messages that are read as they were recorded do not wait for them."""
+        self.is_last = plan.is_inbox and (delivered or not task.plan.has_messages)
+        """Whether it is read after all others, as it has redriven records only. Messages that are recorded do not wait for these."""
         self._past = past
         self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
 
@@ -129,11 +127,6 @@ class InputLane:
                 records = self._up_to(self._as_of_ms, records)
             if self.delivered:
                 self._leave_out(records)
-            if self._redriven_last:
-                self.times = [
-                    _LAST if type(head[3]) is Delivery and head[3].redriven >= 0 else time_ms
-                    for head, time_ms in zip(self.heads, self.times, strict=True)
-                ]
             self.count += len(self.heads)
             if self.sent and (times := [one for one in self.times if one is not None]):
                 self._mark(max(times))

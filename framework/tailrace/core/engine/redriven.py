@@ -38,7 +38,7 @@ class Redriven(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str
     partition: int
     offset: int
-    """The place of the original."""
+    """The place of the original; -1 if it is in another log, from which the app was reshaped."""
     operators: tuple[str, ...] = ()
     """Names of the operators that handle it; none if all that take the input do."""
 
@@ -59,3 +59,10 @@ def is_redriven(headers: Headers) -> bool:
 def redriven_in(headers: Headers) -> Redriven | None:
     """The header of a record that ``is_redriven``. Raises msgspec.MsgspecError: it is not one that a redrive writes."""
     return _decode(headers[0][1]) if is_redriven(headers) else None
+
+
+def in_another_log(headers: Headers) -> Headers:
+    """The headers of a redriven record that is copied to other offsets: its original has no place there."""
+    redriven = redriven_in(headers)
+    assert redriven is not None
+    return redriven_header(msgspec.structs.replace(redriven, partition=-1, offset=-1)), *headers[1:]

@@ -269,6 +269,11 @@ class TaskState:
             decoder.refused = frozenset(refused[number]) if refused else _NONE
         self._firing.stop_after = stop_after
 
+    def note_failures(self) -> set[tuple[int, int, int]]:
+        """Note which records fail from now on, see ``Units.failed_here``. Returns the set that grows."""
+        self._units.failed_here = found = set[tuple[int, int, int]]()
+        return found
+
     @property
     def is_tape_full(self) -> bool:
         """Whether a commit is due because of its failures."""

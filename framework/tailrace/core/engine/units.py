@@ -117,6 +117,8 @@ class Units:
         self.replaying = False
         self.refused: list[tuple[int, int]] = []
         """Records that were refused: input and offset."""
+        self.failed_here: set[tuple[int, int, int]] | None = None
+        """In canonical order: the records that have failed, as input, offset and operator (``tape.ALL``: all that take it)."""
         self.new_failures: NewFailures | None = None
         """In a rebuild: decides about failures in place of the app's ``on_error``."""
         self.spans: list[tuple[Traced, int]] = []
@@ -391,6 +393,9 @@ class Units:
         """Record a unit that failed, now or in the first run, and write its dead letter."""
         headers = self.skips[number, at, self.operator] if headers is None else headers
         timer = self._timer_identity() if number == TIMER else b""
+        if self.failed_here is not None:
+            operators = self.at_once if self.operator == tape.ALL and self.at_once else (self.operator,)
+            self.failed_here.update((number, at, one) for one in operators)
         self.tape.skip(tape.Skip(number, at, list(headers), self.operator, timer))
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
@@ -426,5 +431,7 @@ class Units:
         headers = dead_letter_headers(error, None) if taped is None else taped
         self.tape.skip(tape.Skip(number, offset, list(headers), tape.REFUSED))
         self.refused.append((number, offset))
+        if self.failed_here is not None:
+            self.failed_here.add((number, offset, tape.ALL))
         self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))
         return 1

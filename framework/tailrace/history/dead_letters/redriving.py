@@ -19,12 +19,18 @@ import msgspec
 from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import Redriven, redriven_header
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
-from tailrace.core.names import dead_letters_of, inbox_of, redrive_transactional_id, redriven_of
+from tailrace.core.errors import (
+    ForeignLogError,
+    LogUnavailableError,
+    ReplacedVersionError,
+    TopicReplacedError,
+)
+from tailrace.core.names import BROADCAST, dead_letters_of, inbox_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import UNREADABLE, Output
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, scan
+from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
 _AT_ONCE = 5_000
@@ -55,7 +61,7 @@ class Closed(NamedTuple):
     foreign: list[str]
     """Not redriven: written by another program."""
     of_tables: list[str]
-    """Not redriven: from tables, of which an old value would become the newest one."""
+    """Not redriven: from tables and broadcast topics, of which an old value would become the newest one."""
     cut: list[str]
     """Not redriven: too large, so the letter has only the beginning of its record."""
 
@@ -125,7 +131,7 @@ def close_letters(
     """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
     An event that was in a wrong partition goes to the task of its key, any other record to the task that failed. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
-    transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
+    transaction hides. Raises AppMovedError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     topic, notes = dead_letters_of(app), redriven_of(app)
@@ -144,13 +150,19 @@ def close_letters(
             return outcome.without_record
         if letter.cut is not None:
             return outcome.cut
-        return outcome.of_tables if letter.topic in known and known[letter.topic].compacted else outcome.done
+        is_compacted = letter.topic in known and known[letter.topic].compacted
+        return outcome.of_tables if is_compacted or letter.topic.endswith(BROADCAST) else outcome.done
 
     if dry_run or topic not in known:  # then ``letters`` says that the app has never run
         closed = closed_letters(log, app, on_hidden)
         for letter in letters:
             list_of(letter).append(letter.id)
         return outcome
+    if how == "redriven" and (upgrade := last_upgrade(log, app)) is not None and upgrade.is_open:
+        raise ReplacedVersionError(
+            f"the app {app!r} is being upgraded from version {upgrade.old!r} to {upgrade.new!r}",
+            hint="A record that is redriven now may be counted in both, or in neither. Redrive it when the upgrade has ended.",
+        )
     log.create_topic(notes, TopicSettings(1, compacted=True))
     with closing(log.writer(redrive_transactional_id(app))) as writer:
         closed = closed_letters(log, app, _refuse_hidden)

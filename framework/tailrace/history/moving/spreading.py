@@ -16,6 +16,7 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
+from tailrace.core.engine.redriven import in_another_log, is_redriven
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import AppMovedError
 from tailrace.core.records import InputRecord
@@ -95,6 +96,8 @@ class Spread:
         headers = record.headers
         if self._is_own and headers and headers[-1][0] == ORIGIN_HEADER:
             headers = headers[:-1]
+        if self._is_own and is_redriven(headers):
+            headers = in_another_log(headers)
         record = record._replace(offset=offset, headers=headers)
         if offset < self._there[number]:
             if offset == self._there[number] - 1 and record != self._last[number]:

@@ -8,35 +8,30 @@ inputs, these count::
 
     others have written it            in its place
     it was in flight at the base      as if others had written it: no task of this rebuild sends it again
-
-A redriven record counts only if its original is before the base and does not wait there for its turn, or is in another
-partition. Otherwise the original is sent, or read, in this rebuild. And it counts once for each operator, however often it failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-import msgspec
-
-from tailrace.core.declare.plan import Plan, Route
+from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
-from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.names import redriven_of
-from tailrace.core.records import Delivery, InputRecord, Refused
+from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
+from tailrace.history.rebuilding.redriven_history import RedrivenHistory
 from tailrace.history.rebuilding.results import Phases
 from tailrace.state.snapshots import Snapshot
 
@@ -46,78 +41,19 @@ _READ_AT_ONCE = 10_000
 
 
 def history_of(
-    job: Job, past: HistorySource, number: int, begins: Mapping[str, int], base: bytes | None, phases: Phases
+    job: Job, past: HistorySource, number: int, task: Task, base: bytes | None, phases: Phases
 ) -> PartitionHistory:
-    """The history of one partition, which ``begins`` at these offsets, with the cut ``base``. Adds the time of reading to ``phases``."""
+    """The history of one partition, which the ``task`` begins with the cut ``base``. Adds the time of reading to ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    read = without_handled(past, number, begins, base)
+    read = RedrivenHistory(job, past, number, task, base).read
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)
     delivered = OwnInputs(job, past, number, read)
     ends |= {name: 0 for name in own if name not in ends}
     return PartitionHistory(phases.reading(delivered.read), ends, published, delivered.origin)
-
-
-def without_handled(
-    past: HistorySource, number: int, begins: Mapping[str, int], base: bytes | None
-) -> Source:
-    """The records of a partition. Those that were redriven are only for operators that do not handle the original in this rebuild, nor
-    an earlier redrive of it. ``base``: the cut with which the rebuild begins.
-    """
-    plan, read = past.plan, past.source(number)
-    decode = InputDecoder(plan, plan.inputs[-1]).decode  # the inbox is the last one
-    ranks = {one.name: one.rank for one in plan.inputs}
-    cut = None if base is None else tape.decode_cut(base)
-    handled: dict[tuple[str, int, int, str], int] = {}
-    """By original and operator, the offset of the redriven record that it handles."""
-
-    def left(record: InputRecord) -> InputRecord | None:
-        try:
-            redriven = redriven_in(record.headers)
-        except msgspec.MsgspecError:  # the task makes a dead letter of it
-            return record
-        if redriven is None:
-            return record
-        place = redriven.input, redriven.partition, redriven.offset
-        if redriven.partition == number and redriven.offset >= begins.get(redriven.input, 0):
-            return None
-        ((_, time_ms, _, event, _),) = decode([record])
-        if type(event) is Refused:
-            return record
-        delivery: Delivery = event
-        routes: tuple[Route, ...] = delivery.routes
-        takers = sorted({plan.operators[route.operator].name for route in routes})
-        rest = [
-            one
-            for one in takers
-            if not waits(one, redriven, time_ms)
-            and handled.setdefault((*place, one), record.offset) == record.offset
-        ]
-        if len(rest) == len(takers):
-            return record
-        header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(rest)))
-        return record._replace(headers=(header, *record.headers[1:])) if rest else None
-
-    def waits(operator: str, redriven: Redriven, time_ms: int | None) -> bool:
-        """Whether the original waits in an operator, at the base, for its turn."""
-        name, offset = redriven.input, redriven.offset
-        ordered = None if cut is None or redriven.partition != number else cut.ordered.get(operator)
-        if cut is None or ordered is None or time_ms is None or offset in cut.refused.get(name, ()):
-            return False
-        if name not in ordered.lows or offset < ordered.lows[name][0]:
-            return False
-        place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
-        is_passed = ordered.last is not None and (place_ms, ranks[name], offset) <= tuple(ordered.last)
-        return place_ms > cut.operators[operator] and not is_passed
-
-    def source(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        found = read(name, start, stop)
-        return found if name != plan.inbox_topic else [*filter(None, map(left, found))]
-
-    return source
 
 
 class OwnInputs:

@@ -116,8 +116,8 @@ class CanonicalRun:
     def history(self, number: int) -> PartitionHistory:
         """What the task of a partition reads."""
         at = number if self.delivers else 0
-        begins, base = dict(self.tasks[at].positions), self.sinks[at].begun.cut
-        return history_of(self.job, self.past, number, begins, base, self.result.work.phases)
+        task, base = self.tasks[at], self.sinks[at].begun.cut
+        return history_of(self.job, self.past, number, task, base, self.result.work.phases)
 
     def sent(self, task: Task, outputs: Sequence[Output]) -> None:
         """Called with all outputs."""

@@ -42,7 +42,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
-from tailrace.history.rebuilding.canonical_history import OwnInputs, without_handled
+from tailrace.history.rebuilding.canonical_history import OwnInputs
 from tailrace.history.rebuilding.canonical_unit import CanonicalRun, one_commit
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import Frame, write_outputs
@@ -121,7 +121,7 @@ class _RoundRun(CanonicalRun):
         if self.unit.round:
             before = made_in(self.job, self.work, self.unit.round - 1, number)
             self.tasks[0].totals.outputs = tape.decode_cut(before.cut).totals.outputs
-        outside = without_handled(self.past, number, dict(self.tasks[0].positions), self.sinks[0].begun.cut)
+        outside = self.past.source(number)
         own = OwnInputs(self.job, self.past, number, outside)
         ends, upstream, read = dict[str, int](), dict[str, Any](), dict[str, Iterator[InputRecord]]()
         if not self._whole.has_messages and self.plan.inbox_topic in self.job.ends:
