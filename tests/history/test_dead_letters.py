@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
+from tailrace.core.errors import CommitUnknownError, FencedError, ReplacedVersionError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters import redriving
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, parse_id, read
 from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters, last_open_letters
 from tailrace.history.reading.stretches import scan
+from tailrace.history.reading.upgrades import Upgrade, note_upgrade
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
 
@@ -94,6 +95,31 @@ def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:
     with pytest.raises(UnknownTopicError):
         redrive(log)
     assert closed_letters(log, "app") == {}
+
+
+def test_a_letter_of_a_broadcast_topic_is_not_redriven(log) -> None:
+    """Its old value would become the newest one in every task."""
+    log.create_topic("app.in.broadcast", TopicSettings(2))
+    writer = log.writer("task")
+    writer.append([letter(10, topic="app.in.broadcast"), letter(11, topic="other")])
+    writer.commit()
+    outcome = redrive(log)
+    assert (len(outcome.of_tables), values(log)) == (11, [11])
+
+
+@pytest.mark.parametrize("step", ["begun", "fenced", "ready", "done", "given up"])
+def test_nothing_is_redriven_while_an_upgrade_is_under_way(log, step) -> None:
+    """The rebuild handles originals in their places, and the old version would handle what is redriven."""
+    log.create_topic("app.upgrades", TopicSettings(1))
+    places = {"snapshots": "s", "code": "c", "before": 0, "generation": 1}
+    note_upgrade(log.writer("app.upgrades"), "app", Upgrade(step=step, id="u", old="1", new="2", **places))
+    if step in ("done", "given up"):
+        assert len(redrive(log).done) == 10
+        return
+    with pytest.raises(ReplacedVersionError, match="when the upgrade has ended"):
+        redrive(log)
+    assert (values(log), closed_letters(log, "app")) == ([], {})
+    assert len(close_letters(log, "app", "dropped", everything, now_ms=0).done) == 10
 
 
 def test_a_letter_that_is_cut_is_not_redriven_and_can_be_dropped(log) -> None:

@@ -41,3 +41,4 @@ def make_app(name: str, order: tr.App | str, partitions: int = 1) -> tr.App:
 ordered = make_app("ordered", "event-time")
 arriving = make_app("arriving", "arrival")
 spread = make_app("spread", "arrival", 2)
+wide = make_app("arriving", "arrival", 2)

@@ -15,6 +15,7 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import dead_letters
+from tailrace.history.moving.reshaping import reshape
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
@@ -464,4 +465,32 @@ def test_what_fails_again_in_its_place_is_handled_where_it_was_redriven(
     assert expected[2] == 1
     for order in ("tape", "canonical"):
         _, snapshot = done(tmp_path, ref, order=order)
+        assert seen(rebuilt(snapshot)) == expected, order
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_what_is_redriven_before_an_app_is_reshaped_counts_once(
+    handled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``handled``: by then. Otherwise it comes to the other log, where its original has no place."""
+    monkeypatch.setenv("WRONG", "handler 2,handler 3")
+    source, target = tmp_path / "a", tmp_path / "b"
+    ref, wide = (f"tests.history.rebuilding.corrected:{name}" for name in ("arriving", "wide"))
+    others = msgspec.json.encode({"parcel": "q", "at": T0, "id": 0})
+    lived.append(source, [Output("scans", b"q", others, T0)] * 20, {"scans": 1})
+    scans(source, 1, 2, 3)  # so their offsets are higher than any in their new partition
+    lived.live_on(source, ref, ends=False)
+    monkeypatch.setenv("WRONG", "")
+    assert lived.close(source, "arriving", "redriven") == 2
+    if handled:
+        lived.live_on(source, ref, ends=False)
+    logs = EmbeddedLog(source / "log", create=False), EmbeddedLog(target / "log")
+    with closing(logs[0]) as before, closing(logs[1]) as after:
+        made, _ = reshape(find_app(wide).plan(), before, after, str(target / "snapshots"), 2)
+    lived.live_on(target, wide, ends=False)
+    expected = {1: 1, 2: 1, 3: 1}
+    assert seen(live(target, find_app(wide).plan())) == expected
+    places = {"base": str(target / "snapshots"), "base_id": made.id}
+    for order, options in (("tape", {}), ("canonical", places)):
+        _, snapshot = done(target, wide, order=order, **options)
         assert seen(rebuilt(snapshot)) == expected, order

@@ -25,7 +25,14 @@ from tailrace.core.errors import (
     ReplacedVersionError,
     TopicReplacedError,
 )
-from tailrace.core.names import BROADCAST, dead_letters_of, inbox_of, redrive_transactional_id, redriven_of
+from tailrace.core.names import (
+    BROADCAST,
+    broadcast_of,
+    dead_letters_of,
+    inbox_of,
+    redrive_transactional_id,
+    redriven_of,
+)
 from tailrace.core.records import UNREADABLE, Output
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
@@ -150,8 +157,9 @@ def close_letters(
             return outcome.without_record
         if letter.cut is not None:
             return outcome.cut
+        is_broadcast = broadcast_of(app, letter.topic) in known or letter.topic.endswith(BROADCAST)
         is_compacted = letter.topic in known and known[letter.topic].compacted
-        return outcome.of_tables if is_compacted or letter.topic.endswith(BROADCAST) else outcome.done
+        return outcome.of_tables if is_compacted or is_broadcast else outcome.done
 
     if dry_run or topic not in known:  # then ``letters`` says that the app has never run
         closed = closed_letters(log, app, on_hidden)
