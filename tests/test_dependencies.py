@@ -19,6 +19,7 @@ ALSO_THERE = {"framework/tailrace/testing/plugin.py": {"pytest"}}
 # Rooms that are an extra's: they may import it at once, as nothing else imports them unless it is asked for.
 ROOM_OF = {
     "framework/tailrace/spark/": "spark",
+    "framework/tailrace/faust/service.py": "faust",
     "framework/tailrace/serve/web.py": "http",
     "framework/tailrace/http/": "http",
     "framework/tailrace/runtime/http_answers.py": "http",
@@ -51,6 +52,7 @@ def also_there(name: str) -> set[str]:
     extras = [declared(extra) for room, extra in ROOM_OF.items() if name.startswith(room)]
     # What a package hands out of one that it needs itself.
     handed_on = {"py4j"} if any("pyspark" in one for one in extras) else set[str]()
+    handed_on |= {"mode-streaming"} if any("faust-streaming" in one for one in extras) else set[str]()
     return ALSO_THERE.get(name, set()) | handed_on | {one for found in extras for one in found}
 
 
