@@ -56,7 +56,7 @@ def test_other_machines_are_answered_if_they_have_the_token(tmp_path: Path) -> N
     with Running("serve", DEPOT, *where, "--http-token-file", token) as server:
         port = port_of(server)
         Asked(port).until_ready()  # which needs no token
-        for path in ("/actors/Depot/north", "/"):
+        for path in ("/actors/Depot/north", "/openapi.json", "/"):
             assert ask(port, path, "the-token-of-another").status == 401
             assert ask(port, path, "the-token-of-this-test").status == 200
         server.signal(signal.SIGTERM)

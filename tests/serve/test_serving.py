@@ -14,7 +14,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import done
 from tests.runtime.processes import wait_until
 from tests.serve.asking import Asked, serving
-from tests.serve.depot import DAY, Arrival, arrivals
+from tests.serve.depot import DAY, Arrival, app, arrivals
 from tests.serve.stocked import DEPOT, ODD, RAW, append, run_on, stocked
 
 
@@ -116,6 +116,20 @@ def test_clients_that_are_slow_or_hang_up_hold_nobody_up(server: Asked) -> None:
     finally:
         for one in held:
             one.close()
+
+
+def test_the_description_names_every_question_with_its_types(server: Asked) -> None:
+    described = server.ask("/openapi.json").body
+    assert described["openapi"].startswith("3.1")
+    paths = described["paths"]
+    assert {f"/actors/{one.name}/{{key}}" for one in app.plan().actors} <= set(paths)
+    asked = paths["/actors/Depot/{key}/heavier"]["get"]
+    assert asked["summary"] == "What is heavier than this."
+    parameters = {one["name"]: one for one in asked["parameters"]}
+    assert parameters["than"]["required"]
+    assert parameters["than"]["schema"] == {"type": "number"}
+    assert parameters["most"]["schema"] == {"type": "integer", "default": 10}
+    assert "Shelf" in described["components"]["schemas"]
 
 
 def test_later_commits_are_answered_and_what_is_not_committed_is_not(tmp_path: Path) -> None:

@@ -27,10 +27,14 @@ class Query(NamedTuple):
     """A query of an actor."""
 
     name: str
+    about: str
+    """The first line of its docstring."""
     arguments: type[msgspec.Struct]
     """Its parameters as fields."""
     many: frozenset[str]
     """Those that take several values."""
+    result: Any
+    """The type of its result."""
 
     def converted(self, given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """The arguments, each of its declared type. Raises Unanswered (400)."""
@@ -98,7 +102,8 @@ def _query(actor: ActorPlan, name: str, call: Any) -> Query:
             hint="Declare parameters that JSON has a form for: str, int, float, bool, an enum, a datetime, a list of these.",
         ) from None
     many = frozenset(field.name for field in known.fields if _takes_many(field.type))
-    return Query(name, arguments, many)
+    about = (inspect.getdoc(call) or "").partition("\n")[0]
+    return Query(name, about, arguments, many, hints.get("return", Any))
 
 
 def _takes_many(kind: msgspec.inspect.Type) -> bool:

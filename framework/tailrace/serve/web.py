@@ -22,6 +22,7 @@ from starlette.routing import Route
 from tailrace.http.server import Header, Receive, Scope, Send, respond
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
+from tailrace.serve.openapi import description
 from tailrace.serve.page.page import Page
 from tailrace.serve.unanswered import BAD_REQUEST, NOT_FOUND, NOT_YET, Unanswered
 
@@ -47,8 +48,14 @@ class Web:
 
     def __init__(self, questions: Questions, followers: Followers, page: Page) -> None:
         self._questions, self._followers = questions, followers
+        self._openapi = _encode(description(questions))
         self._others = Starlette(
-            routes=[Route("/livez", self._alive), Route("/readyz", self._ready), *page.routes],
+            routes=[
+                Route("/openapi.json", self._described),
+                Route("/livez", self._alive),
+                Route("/readyz", self._ready),
+                *page.routes,
+            ],
             lifespan=self._lifespan,
         )
 
@@ -90,6 +97,9 @@ class Web:
                     await asyncio.sleep(0)
             if not worked:
                 await asyncio.sleep(_POLL_S)
+
+    async def _described(self, _request: Request) -> Response:
+        return Response(self._openapi, media_type="application/json")
 
     async def _alive(self, _request: Request) -> Response:
         return Response(b"{}", media_type="application/json")
