@@ -36,19 +36,19 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """See ``Client.close``."""
+        """Release the connection, as ``Client.close``."""
         await to_thread(self._client.close)
 
     async def send(
         self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None
     ) -> dict[int, int]:
-        """See ``Client.send``. If the call is cancelled, the events may be committed or not."""
+        """Append events, as ``Client.send``. If the call is cancelled, the events may be committed or not."""
         return await to_thread(self._client.send, topic, *events, timestamp_ms=timestamp_ms)
 
     async def read(
         self, topic: Topic[E, Any], *, after: Mapping[int, int] | None = None, wait_s: float = 0.0
     ) -> AsyncIterator[Read[E]]:
-        """See ``Client.read``."""
+        """The committed records of a topic, as ``Client.read``."""
         found = self._client.read(topic, after=after, wait_s=wait_s)
 
         def some() -> list[Read[E]]:
@@ -59,5 +59,5 @@ class AsyncClient:
                 yield one
 
     async def get(self, actor: type[A], key: Any) -> A | None:
-        """See ``Client.get``."""
+        """The committed instance of a key, as ``Client.get``."""
         return await to_thread(self._client.get, actor, key)
