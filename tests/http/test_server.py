@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from tailrace.core.errors import OptionError
 from tailrace.http import server as serving
 from tailrace.http.listening import BACKLOG, Listen, listen_at
-from tailrace.http.server import Receive, Scope, Send, Server
+from tailrace.http.server import App, Receive, Scope, Send, Server
 from tests.http.asking import ask
 from tests.runtime.processes import wait_until
 
@@ -30,14 +32,29 @@ async def echo(scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def served(listen: Listen, *open_paths: str) -> Generator[int]:
-    server = Server(echo, listen, open_paths)
+def served(listen: Listen, *open_paths: str, app: App = echo) -> Generator[int]:
+    server = Server(app, listen, open_paths)
     port = server.start()
     try:
         yield port
     finally:
         server.close()
         assert "tailrace-http" not in {one.name for one in threading.enumerate()}
+
+
+@contextmanager
+def held() -> Generator[int]:
+    """A server that answers ``/held`` last of all."""
+    released = threading.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/held":
+            await asyncio.to_thread(released.wait)
+        await echo(scope, receive, send)
+
+    with served(Listen("127.0.0.1", 0), "/held", "/livez", app=app) as port:
+        yield port
+        released.set()
 
 
 # --- addresses and files
@@ -298,6 +315,49 @@ def test_headers_without_end_are_cut_off() -> None:
             while True:
                 client.sendall(b"X: " + b"x" * 10_000 + b"\r\n")
         assert ask(port, "/livez").status == 200
+
+
+def test_headers_without_end_are_cut_off_behind_a_request_under_way() -> None:
+    with held() as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(20)
+        client.sendall(b"GET /held HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n")
+        sent = 0
+        with pytest.raises(ConnectionError):
+            while sent < 50_000_000:
+                client.sendall(b"X: " + b"x" * 10_000 + b"\r\n")
+                sent += 10_000
+
+
+def test_a_connection_with_too_many_requests_waiting_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_S", 1_000)
+    with held() as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(20)
+        with pytest.raises(ConnectionError):
+            client.sendall(b"GET /held HTTP/1.1\r\n\r\n" + b"GET /livez HTTP/1.1\r\n\r\n" * 20_000)
+            assert client.recv(1) == b"", "it was closed"
+            raise ConnectionError
+        assert ask(port, "/livez").status == 200
+
+
+def test_strangers_who_pipeline_requests_keep_nobody_out() -> None:
+    asked: list[str] = []
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["type"])
+        await echo(scope, receive, send)
+
+    with ExitStack() as stack:
+        port = stack.enter_context(served(Listen("127.0.0.1", 0), "/livez", app=count))
+        for _ in range(20):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.setblocking(False)
+            with suppress(BlockingIOError, ConnectionError):
+                for _ in range(20):
+                    client.send(b"GET /livez HTTP/1.1\r\n\r\n" * 3_000)
+        assert ask(port, "/livez").status == 200
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < serving._LEAVE_S, "nobody is waited for"
+    assert len(asked) <= 20 * (1 + serving.MOST_PIPELINED)
 
 
 def test_requests_on_one_connection_are_answered_in_turn() -> None:

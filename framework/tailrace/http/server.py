@@ -8,6 +8,8 @@ A process must not suffer from who asks it. So:
     connections that wait for a request,      ``MOST_WAITING``, counted from accept on; a new one takes the place of the
     or have not finished TLS's handshake      oldest, so that silent connections keep nobody out
     headers of a request                      ``MOST_HEADER_BYTES``; a body is read by the app alone
+    requests on one connection that came      ``MOST_PIPELINED``; a connection with more is closed
+    before the answer to an earlier one
     warnings about requests                   one of a kind in ``_SELDOM_S``
 
 The app runs in the server's thread, one request at a time where it does not wait.
@@ -48,6 +50,7 @@ REQUEST_S = 15.0
 KEEP_ALIVE_S = 30
 MOST_WAITING = 200
 MOST_HEADER_BYTES = 64 << 10
+MOST_PIPELINED = 20
 _HOST = re.compile(r"(?:\[([^]]*)\]|([^:@\[\]]+))(?::\d*)?")
 _SELDOM_S = 10.0
 _SIGNAL_S = 0.25
@@ -291,7 +294,7 @@ class _Connection(HttpToolsProtocol):
         self._waiting = waiting
         self._deadline: asyncio.TimerHandle | None = None
         self._bytes = 0
-        """Received since the last answer, of a request whose headers have not ended."""
+        """Received since headers ended or a part of a body came."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's does
         super().connection_made(transport)
@@ -306,16 +309,25 @@ class _Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deadline is None:
             self._begin()
+        self._bytes += len(data)
         super().data_received(data)
         self._note()
-        if self in self._waiting:
-            self._bytes += len(data)
-            if self._bytes > MOST_HEADER_BYTES:
-                self.abort()
+        if self._bytes > MOST_HEADER_BYTES:
+            self.abort()
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self.abort()
+            raise BufferError("too many requests wait")  # it stops the parser, which has thousands more
+        self._bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._bytes = 0
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         self._end()
-        self._bytes = 0
         if not self.transport.is_closing():
             self._waiting[self] = None
         super().on_response_complete()
