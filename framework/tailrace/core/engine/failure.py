@@ -191,16 +191,18 @@ def _traced(cause: BaseException) -> list[str]:
         trace = trace.tb_next
     try:
         return traceback.format_exception(type(cause), cause, trace)
-    except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
+    except FAILURES:  # the exception is a user's, and so is the way it is spelled
         return traceback.format_tb(trace)
 
 
 def _with_notes(error: BaseException) -> str:
     """The text of the error, then its notes, which may contain the engine's hint."""
-    text = _spelled(error)
-    notes: list[Any] = getattr(error, "__notes__", [])
-    for note in notes:
-        text = _and_then(text, str(note))
+    text = spelled_error(error)
+    try:
+        for note in getattr(error, "__notes__", ()):
+            text = _and_then(text, str(note))
+    except FAILURES:  # so are its notes
+        pass
     return text
 
 
@@ -208,10 +210,11 @@ def _and_then(sentence: str, more: str) -> str:
     return f"{sentence.rstrip('.')}. {more}" if more else sentence
 
 
-def _spelled(error: BaseException) -> str:
+def spelled_error(error: BaseException, *, bare: bool = False) -> str:
+    """The name of the error's type and its text; ``bare``: the text alone. Only the name, if the text cannot be made."""
     try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
+        return str(error) if bare else f"{type(error).__name__}: {error}"
+    except FAILURES:  # the exception is a user's, and so is the way it is spelled
         return type(error).__name__
 
 

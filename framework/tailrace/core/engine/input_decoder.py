@@ -18,7 +18,7 @@ from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled, to_datetime
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import FAILURES
+from tailrace.core.engine.failure import FAILURES, spelled_error
 from tailrace.core.engine.redriven import is_redriven, redriven_in
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
@@ -182,13 +182,13 @@ class InputDecoder:
         try:
             event = self._plan.decode(record.value)
         except msgspec.ValidationError as error:
-            return _refused(record, "wrong-type", str(error))
+            return _refused(record, "wrong-type", spelled_error(error, bare=True))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-            return _refused(record, "undecodable", str(error))
+            return _refused(record, "undecodable", spelled_error(error, bare=True))
         except (MemoryError, RegistryError):
             raise
         except FAILURES as error:  # a validator of the user refuses the record
-            return _refused(record, "undecodable", f"{type(error).__name__}: {error}")
+            return _refused(record, "undecodable", spelled_error(error))
         return self._head(event, record)
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
@@ -212,10 +212,12 @@ class InputDecoder:
                 return None
             if plan.is_table and tuple(map(plan.key_codec.encode, keys)) != record_keys:
                 return None
-            sound = self._in_range(times)
-        except Exception:  # noqa: BLE001  # then decoded one by one, and the error names its record
+            if not self._in_range(times):
+                return None
+            # StopIteration of a user's function ends a map early: then their lengths differ.
+            return list(zip(offsets, times, keys, events, records, strict=True))
+        except FAILURES:  # then decoded one by one, and the error names its record
             return None
-        return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
 
     def _in_range(self, times: Sequence[int]) -> bool:
         """Whether all times are within the allowed range. There must be at least one."""
@@ -259,7 +261,9 @@ class InputDecoder:
         except BadRecordError as error:
             return _refused(record, error.reason, error.what, error.hint)
         except FAILURES as error:  # the user may give functions for key and event time
-            detail = f"key or event time of {event!r:.200} cannot be computed: {error}"
+            detail = (
+                f"key or event time of {event!r:.200} cannot be computed: {spelled_error(error, bare=True)}"
+            )
             return _refused(record, "bad-key", detail)
         if time_ms is None:
             return _refused(record, "missing-time", f"{event!r:.200} has no event time")
