@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -14,9 +15,11 @@ from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.engine.observer import Observer
 from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import EnvironmentMismatchError, ReplayDivergedError
 from tailrace.core.records import Output
 from tailrace.history.reading import driving
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import replay
@@ -299,3 +302,49 @@ def stores_of(h: Harness) -> tuple[list[Any], int]:
     # The index may be too early: when a timer that was moved is renewed there depends on where commits fall.
     kept = [([row for row in s.rows() if row[0][:1] != rows.INDEX], s.cut) for s in stores.values()]
     return kept, sum(s.writes for s in stores.values())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"rubbish",
+        b"circle/x/y",
+        b"circle/0/-1",
+        b"circle/0/150000000",
+        b"circle/0/%d" % (2**63 - 1),
+        b"circle/0/" + b"9" * 5_000,
+        b"circle/9/0",
+        b"\xff/0/0",
+    ],
+)
+def test_a_forged_origin_that_no_task_has_written_changes_no_comparison(said: bytes) -> None:
+    app = tr.App("circle", partitions=1)
+    raw = app.topic("raw", Sale, key="shop", key_type=str, event_time="at")
+    orders = app.topic("orders", Sale, key="shop", key_type=str, event_time="at")
+
+    @app.process(raw)
+    def forward(event: Sale, ctx: tr.Context[Any]) -> None:
+        ctx.emit(orders, event)
+
+    @app.actor
+    class Sum(tr.Actor, order="arrival"):
+        count: int = 0
+
+        @tr.process(orders)
+        def take(self, event: Sale, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    sale = Sale("a", 1_000, 1)
+    with Harness(app) as h:
+        h.send(raw, sale, sale)
+        h.log.append("orders", b"a", msgspec.json.encode(sale), 1_000, ((ORIGIN_HEADER, said),))
+        h.advance_clock_by(0)
+        history = AppHistory(h.plan, h.log)
+        tracemalloc.start()
+        outputs, _ = history.emitted(history.output_counts([0]))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert [bool(one) for one in outputs[0].hashes] == [True, True]
+        assert most < 5_000_000
+        report = replay(h.plan, h.log, ReplayOptions(compare=True, any_environment=True))
+        assert report.differences.count == 0

@@ -186,12 +186,13 @@ def test_a_cut_of_a_log_at_rest_is_its_end() -> None:
     assert found == {place: beside.log.end_offset(*place) for place in found}
 
 
-def test_a_message_of_another_history_moves_nobody() -> None:
+@pytest.mark.parametrize("said", [b"a/1/1000000", b"rubbish", b"a/x/y", b"\xff/1/0", b"a/1/" + b"9" * 5_000])
+def test_a_message_of_another_history_moves_nobody(said: bytes) -> None:
     """Its writer has no such number: somebody has copied it into the inbox, or the writer's topics were made again."""
     beside = service(3)
     for task in beside.tasks:
         task.commit()
-    beside.log.append("a.inbox", b"k", b"v", 1, ((ORIGIN_HEADER, b"a/1/1000000"),), 0)
+    beside.log.append("a.inbox", b"k", b"v", 1, ((ORIGIN_HEADER, said),), 0)
     reader = beside.tasks[0]
     seen = Beside(beside.log, [reader], Random(1))
 

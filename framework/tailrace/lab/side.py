@@ -105,7 +105,7 @@ def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
     """The number of outputs that are not what the log has of them; without those that it has deleted."""
     differ = 0
     with opened_past(request, plan, taped=True) as past:
-        emitted, in_part = past.emitted(range(plan.partitions))
+        emitted, in_part = past.emitted(past.output_counts(range(plan.partitions)))
         for file in made.output_files():
             hashes = emitted[partition_of_outputs(file)].hashes
             for number, one in read_outputs(Place.at(str(file))):

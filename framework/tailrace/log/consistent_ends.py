@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, Protocol
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.task import ORIGIN_HEADER
+from tailrace.core.engine.task_state import origin_in
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.names import apps_in, is_changelog_of
 from tailrace.core.records import InputRecord
@@ -182,12 +182,11 @@ class _Cut:
                         yield found
 
     def _writer_of(self, record: InputRecord) -> tuple[_Task, int] | None:
-        headers = record.headers
-        if not headers or headers[-1][0] != ORIGIN_HEADER:
+        if (origin := origin_in(record.headers)) is None:
             return None
-        app, partition, number = headers[-1][1].rsplit(b"/", 2)
-        task = self._tasks.get((app.decode(), int(partition)))
-        return None if task is None else (task, int(number))
+        app, partition, number = origin
+        task = self._tasks.get((app.decode(errors="replace"), partition))
+        return None if task is None else (task, number)
 
     def _move(self, task: _Task, number: int) -> bool:
         """Move a task to its first commit with more than ``number`` outputs. Returns False if there is none."""

@@ -6,6 +6,7 @@ commit the rows that have changed, a cut that is written after them, and the tap
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
@@ -44,6 +45,15 @@ Timers: TypeAlias = tuple[TimerQueue, ...]
 _NONE: Final[frozenset[int]] = frozenset()
 ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output: app, task and running number."""
+_ORIGIN: Final = re.compile(rb"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
+
+
+def origin_in(headers: Headers) -> tuple[bytes, int, int] | None:
+    """App, task and running number in the headers of an output. None if no task can have written them."""
+    if not headers or headers[-1][0] != ORIGIN_HEADER:
+        return None
+    found = _ORIGIN.fullmatch(headers[-1][1])
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 class TaskState:

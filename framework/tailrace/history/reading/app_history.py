@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
-from tailrace.core.engine.task import ORIGIN_HEADER
+from tailrace.core.engine.task_state import origin_in
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.names import apps_in
 from tailrace.core.records import InputRecord, Output
@@ -33,11 +33,8 @@ Origin: TypeAlias = tuple[int, int]
 
 def origin_of(record: InputRecord, app: bytes) -> Origin | None:
     """The origin in the header of an output; None for a record that no task of ``app`` has written."""
-    headers = record.headers
-    if not headers or headers[-1][0] != ORIGIN_HEADER:
-        return None
-    name, partition, number = headers[-1][1].rsplit(b"/", 2)
-    return (int(partition), int(number)) if name == app else None
+    origin = origin_in(record.headers)
+    return None if origin is None or origin[0] != app else origin[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +112,24 @@ class AppHistory:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
         return source(self.log, partition)
 
-    def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], frozenset[str]]:
-        """The outputs of partitions, from one read of all topics that the app writes to; and the topics of which the
-        log may have deleted some.
+    def output_counts(self, partitions: Collection[int]) -> dict[int, int]:
+        """The number of outputs of partitions up to their last cuts."""
+        cuts = {number: self.committed(number).cut for number in partitions}
+        return {number: tape.decode_cut(cut).totals.outputs if cut else 0 for number, cut in cuts.items()}
+
+    def emitted(self, counts: Mapping[int, int]) -> tuple[dict[int, Emitted], frozenset[str]]:
+        """The first outputs of partitions, so many of each, from one read of all topics that the app writes to; and the topics
+        of which the log may have deleted some.
         """
-        found = {number: Emitted() for number in partitions}
-        tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
+        found, app = {number: Emitted() for number in counts}, self.plan.app.encode()
         for place in self._output_places():
             topic = place.topic
             for records in batches(self.log, *place):
                 for _, timestamp_ms, key, value, headers in records:
-                    if not headers or headers[-1][0] != ORIGIN_HEADER:
+                    name, task, number = origin_in(headers) or (b"", 0, 0)
+                    if name != app or number >= counts.get(task, 0):
                         continue
-                    task, _, said = headers[-1][1].rpartition(b"/")
-                    one = tasks.get(task)
-                    if one is None:
-                        continue
-                    hashes, number = one.hashes, int(said)
+                    one, hashes = found[task], found[task].hashes
                     if number >= len(hashes):
                         hashes.extend(repeat(0, number + 1 - len(hashes)))
                     if hashes[number]:

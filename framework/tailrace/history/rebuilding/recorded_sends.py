@@ -28,6 +28,7 @@ from tailrace.core.errors import SendsDifferError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.rows import decode_envelope
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import batches
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource
@@ -111,14 +112,12 @@ def _recorded(job: Job, past: HistorySource, number: int, topic: str, partition:
     """The records that a task has sent to one partition, with their running numbers, from its beginning to its target."""
     cut, begin = job.targets[number].cut, past.beginning(job, number).outputs
     stop = 0 if cut is None else tape.decode_cut(cut).totals.outputs
-    sender = f"{past.plan.app}/{number}/".encode()
+    app = past.plan.app.encode()
     for some in batches(past.log, topic, partition, stop=job.ends[topic][partition], at_once=_AT_ONCE):
         for record in some:
-            headers = record.headers
-            if headers and headers[-1][0] == ORIGIN_HEADER and headers[-1][1].startswith(sender):
-                running = int(headers[-1][1][len(sender) :])
-                if begin <= running < stop:
-                    yield running, record
+            sender, running = origin_of(record, app) or (-1, 0)
+            if sender == number and begin <= running < stop:
+                yield running, record
 
 
 def _content(one: InputRecord | Output) -> tuple[object, ...]:

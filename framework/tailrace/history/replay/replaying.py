@@ -95,9 +95,8 @@ def _output_comparisons(
     """The comparisons of outputs. The cuts are read first: all outputs up to them are then in the log."""
     if not options.compare or options.keys is not None:
         return {}
-    cuts = {number: history.committed(number).cut for number in numbers}
-    counts = {number: tape.decode_cut(cut).totals.outputs if cut else 0 for number, cut in cuts.items()}
-    outputs_of, in_part = history.emitted(numbers)
+    counts = history.output_counts(numbers)
+    outputs_of, in_part = history.emitted(counts)
     return {
         number: OutputComparison(history.plan, number, emitted, counts[number], in_part)
         for number, emitted in outputs_of.items()
