@@ -25,7 +25,7 @@ from tests.runtime.processes import wait_until
 
 APP = "tests.kafka.apps:app"
 PLAN = find_app(APP).plan()
-OWN = {"totals.changelog", "totals.tape", "totals.dead-letters"}
+OWN = {"totals.changelog", "totals.tape", "totals.dead-letters", "totals.inbox"}
 WATERMARKS = {"totals.watermarks", "totals.publishers"}
 INTERNAL = OWN | WATERMARKS
 DECLARED = {"seen", "totals"}

@@ -199,8 +199,8 @@ with log._view.moment() as rows:
     with running(program, tmp_path) as reader:
         assert reader.line() == "reads"
         wait_until(reader.is_stopped, "it is stopped")
-        for number in range(70):
-            assert log.append("t", b"k", bytes(1_000_000), 0, partition=0) == number
+        for number in range(80):
+            assert log.append("t", b"k", bytes(900_000), 0, partition=0) == number
         assert "look for one that is stopped" in caplog.text
         assert reader.is_stopped()
     checkpoint(tmp_path)
