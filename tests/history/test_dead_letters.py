@@ -111,8 +111,8 @@ def test_a_letter_of_a_broadcast_topic_is_not_redriven(log) -> None:
 def test_nothing_is_redriven_while_an_upgrade_is_under_way(log, step) -> None:
     """The rebuild handles originals in their places, and the old version would handle what is redriven."""
     log.create_topic("app.upgrades", TopicSettings(1))
-    places = {"snapshots": "s", "code": "c", "before": 0, "generation": 1}
-    note_upgrade(log.writer("app.upgrades"), "app", Upgrade(step=step, id="u", old="1", new="2", **places))
+    upgrade = Upgrade(step=step, id="u", old="1", new="2", snapshots="s", code="c", before=0, generation=1)
+    note_upgrade(log.writer("app.upgrades"), "app", upgrade)
     if step in ("done", "given up"):
         assert len(redrive(log).done) == 10
         return

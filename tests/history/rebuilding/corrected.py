@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import msgspec
 
@@ -19,12 +20,12 @@ class Scan(msgspec.Struct, frozen=True):
             raise ValueError("not yet")
 
 
-def make_app(name: str, order: tr.App | str, partitions: int = 1) -> tr.App:
+def make_app(name: str, order: Any, partitions: int = 1) -> tr.App:
     app = tr.App(name, partitions=partitions, on_error="dead-letter")
     scans = app.topic("scans", Scan, out_of_order="2s", idle_after="1h")
 
     @app.actor
-    class Parcel(tr.Actor, order=order):  # type: ignore[call-arg, misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    class Parcel(tr.Actor, order=order):
         seen: dict[int, int] = tr.field(default_factory=dict)
 
         @tr.process(scans)

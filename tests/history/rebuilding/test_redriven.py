@@ -442,8 +442,11 @@ def test_what_failed_and_was_redriven_twice_counts_once_in_a_rebuild(
     assert lived.close(tmp_path, "spread", "redriven") == 1
     lived.live_on(tmp_path, ref, ends=False)
     assert seen(live(tmp_path, find_app(ref).plan())) == {2: 1}
-    places = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
-    for order, options in (("tape", places), ("canonical", places), ("tape", {}), ("canonical", {})):
+    places: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
+    ways: list[tuple[Any, dict[str, Any]]] = [
+        (one, some) for some in (places, {}) for one in ("tape", "canonical")
+    ]
+    for order, options in ways:
         _, snapshot = done(tmp_path, ref, order=order, on_error="dead-letter", **options)
         assert seen(rebuilt(snapshot)) == {2: 1}, (order, options)
 
@@ -490,7 +493,8 @@ def test_what_is_redriven_before_an_app_is_reshaped_counts_once(
     lived.live_on(target, wide, ends=False)
     expected = {1: 1, 2: 1, 3: 1}
     assert seen(live(target, find_app(wide).plan())) == expected
-    places = {"base": str(target / "snapshots"), "base_id": made.id}
-    for order, options in (("tape", {}), ("canonical", places)):
+    places: dict[str, Any] = {"base": str(target / "snapshots"), "base_id": made.id}
+    ways: list[tuple[Any, dict[str, Any]]] = [("tape", {}), ("canonical", places)]
+    for order, options in ways:
         _, snapshot = done(target, wide, order=order, **options)
         assert seen(rebuilt(snapshot)) == expected, order
