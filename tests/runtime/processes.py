@@ -66,7 +66,7 @@ class Process:
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            env={**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": path, **(environment or {})},
         )
         self.pid = self.process.pid
 
