@@ -95,8 +95,8 @@ class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
     ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, since its
-    records are messages, and redriven records of other inputs. ``key_of`` is None for an input whose key is the record's own key, bytes or
-    None. ``time_of`` returns milliseconds, or None for an event without a time. ``time_of`` itself is None
+    records are messages, and redriven records of other inputs. ``key_of`` is None for an input whose key is
+    the record's own key, bytes or None. ``time_of`` returns milliseconds, or None for an event without a time. ``time_of`` itself is None
     unless ``time_kind`` is ``"field"``.
     """
 
@@ -208,10 +208,9 @@ class ActorPlan:
 class Plan:
     """An app, compiled. ``inputs`` are in the order of their topics' names, with the inbox last.
 
-    ``operators`` are the actors, by number, then the
-    functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``stages`` is
-    the number of stages. ``order`` is the place of each actor among timers of one instant. ``circles`` are
-    the names of operators that reach each other.
+    ``operators`` are the actors, by number, then the functions. ``sources`` are the names of the inputs, by
+    number, then those of the channels. ``stages`` is the number of stages. ``order`` is the place of each actor
+    among timers of one instant. ``circles`` are the names of operators that reach each other.
     """
 
     app: str
@@ -245,6 +244,11 @@ class Plan:
         """Topics and channels that the app writes: those of its operators, and those for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
+
+    @property
+    def forwarded(self) -> frozenset[str]:
+        """The topics that the app forwards records to by their keys, and that it alone writes."""
+        return frozenset(route.name for one in self.inputs if one.repartitioned for route in one.routes)
 
     @property
     def has_messages(self) -> bool:

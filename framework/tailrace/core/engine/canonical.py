@@ -5,9 +5,9 @@ is still an order that depends only on the records, so every rebuild produces th
 rule of ``merge``, with all records available from the start:
 
     order        the head with the lowest event time first, in steps of the tolerance; within a step by input
-                 and partition. A refused head goes at once, and a redriven one
-                 comes last, as it was redriven after something had been corrected. Inputs that are not waited for live (reference data, inbox) are merged like
-                 the others: all of their records are available
+                 and partition. A refused head goes at once, and a redriven one comes last, as it was redriven
+                 after something had been corrected. Inputs that are not waited for live (reference data, inbox)
+                 are merged like the others: all of their records are available
     arrival      a record whose event time is its arrival is placed by its timestamp
     clock        the highest record timestamp so far (of inputs; a message has none of its own), applied
                  before the record that raises it. A timestamp more than a day after the rebuild's beginning
@@ -121,6 +121,9 @@ class Canonical:
             for task, past, stops in zip(tasks, pasts, offsets or [limit.offsets] * len(tasks), strict=True)
             if one.name in past.ends
         ]
+        ranked = [*enumerate(self.lanes)]
+        self._first = [one for one in ranked if not one[1].is_last]
+        self._last = [one for one in ranked if one[1].is_last]
 
     def waiting(self, number: int = 0) -> int:
         """The number of a task's outputs that are not taken yet."""
@@ -213,7 +216,7 @@ class Canonical:
         """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
         at_once: InputLane | None = None
-        filled = self._filled(last=False) or self._filled(last=True)
+        filled = _filled(self._first) or _filled(self._last)
         for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
             time_ms = lane.times[lane.at]
             if time_ms is None:
@@ -227,10 +230,6 @@ class Canonical:
         if len(ready) == 1:
             return self.lanes[first], FOREVER
         return self.lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
-
-    def _filled(self, *, last: bool) -> list[tuple[int, InputLane]]:
-        lanes = [(rank, lane) for rank, lane in enumerate(self.lanes) if lane.is_last == last]
-        return [one for one in lanes if one[1].at < len(one[1].heads) or one[1].fill()]
 
     def _stop(self, lane: InputLane, until_ms: int) -> int:
         """The index up to which the lane can give heads without a cause of another kind in between."""
@@ -434,3 +433,8 @@ class Canonical:
                     yield from self._settle(task)
                 self._collect(task)
         return moved
+
+
+def _filled(lanes: Sequence[tuple[int, InputLane]]) -> list[tuple[int, InputLane]]:
+    """The lanes that have a head."""
+    return [one for one in lanes if one[1].at < len(one[1].heads) or one[1].fill()]

@@ -301,11 +301,9 @@ class InputDecoder:
 
     def _again(self, record: InputRecord, clock_ms: int | None) -> Head:
         """The head of a redriven record: see ``redriven``."""
-        try:
-            redriven = redriven_in(record.headers)
-        except msgspec.MsgspecError as error:
-            return _refused(record, "undecodable", f"no redrive has written its header: {error}")
-        assert redriven is not None
+        redriven = redriven_in(record.headers)
+        if redriven is None:
+            return _refused(record, "undecodable", "no redrive has written its header")
         decoder, number = self._of_redriven.get(redriven.input), self._plan.index
         if decoder is not None:
             (head,), number = decoder.decode((record,), clock_ms), decoder._plan.index

@@ -12,7 +12,8 @@ topics that the app alone writes, where it is the first one.
     by key       an input with ``repartition=True`` forwards it with the header, for the same reason
     fails again  the next letter has the place and the operators of the original
 
-In event-time order, a rebuild handles the original in its place. So it leaves out a redriven record if it reads the original.
+In event-time order, a rebuild handles the original in its place: ``history.rebuilding.redriven_history`` says what is left for a
+redriven record.
 """
 
 from __future__ import annotations
@@ -57,12 +58,18 @@ def is_redriven(headers: Headers) -> bool:
 
 
 def redriven_in(headers: Headers) -> Redriven | None:
-    """The header of a record that ``is_redriven``. Raises msgspec.MsgspecError: it is not one that a redrive writes."""
-    return _decode(headers[0][1]) if is_redriven(headers) else None
+    """The header of a record that ``is_redriven``; None if it is not one that a redrive writes."""
+    if not is_redriven(headers):
+        return None
+    try:
+        return _decode(headers[0][1])
+    except msgspec.MsgspecError:
+        return None
 
 
 def in_another_log(headers: Headers) -> Headers:
     """The headers of a redriven record that is copied to other offsets: its original has no place there."""
     redriven = redriven_in(headers)
-    assert redriven is not None
+    if redriven is None:
+        return headers
     return redriven_header(msgspec.structs.replace(redriven, partition=-1, offset=-1)), *headers[1:]

@@ -97,7 +97,7 @@ class TaskState:
         """The records that are being decoded, and the number of their input."""
         self._decoders = [InputDecoder(plan, one) for one in plan.inputs]
         tables, marks = self._cells.tables, self.watermarks
-        inner = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
+        inner = plan.forwarded
         self._forwarded = frozenset(one.index for one in plan.inputs if one.name in inner)
         """The inputs behind ``repartition=True``, which the app alone writes."""
         self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
-
-import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.context import Context
@@ -346,12 +343,8 @@ class Units:
     def _policy(self, number: int, record: InputRecord | None) -> OnError:
         """What happens if a record fails: of a redriven one, what its input says."""
         one = self.plan.inputs[number]
-        if one.is_inbox and record is not None:
-            with suppress(msgspec.MsgspecError):
-                redriven = redriven_in(record.headers)
-                for each in self.plan.inputs:
-                    if redriven is not None and each.name == redriven.input:
-                        return each.on_error
+        if one.is_inbox and record is not None and (redriven := redriven_in(record.headers)) is not None:
+            one = next((each for each in self.plan.inputs if each.name == redriven.input), one)
         return one.on_error
 
     def _operators_of(self, number: int, record: InputRecord | None) -> Headers:

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
-import msgspec
-
 from tailrace.core.engine.failure import CUT_HEADER
-from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Redriven, redriven_in
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, redriven_in
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.names import apps_in, dead_letters_of, inbox_of
-from tailrace.core.records import Headers, InputRecord
+from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log
@@ -96,7 +94,7 @@ def read(app: str, partition: int, record: InputRecord) -> DeadLetter:
 
     origin = found.get("tailrace-topic"), number("tailrace-partition"), number("tailrace-offset")
     operators = tuple(found[OPERATORS_HEADER].split(",")) if OPERATORS_HEADER in found else ()
-    if origin[0] == inbox_of(app) and (redriven := _redriven(record.headers[:cut])) is not None:
+    if origin[0] == inbox_of(app) and (redriven := redriven_in(record.headers[:cut])) is not None:
         origin, operators = (
             (redriven.input, redriven.partition, redriven.offset),
             operators or redriven.operators,
@@ -120,13 +118,6 @@ def read(app: str, partition: int, record: InputRecord) -> DeadLetter:
         traceback=found.get("tailrace-traceback"),
         cut=number(CUT_HEADER),
     )
-
-
-def _redriven(headers: Headers) -> Redriven | None:
-    try:
-        return redriven_in(headers)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _partitions(log: Log, app: str) -> int:

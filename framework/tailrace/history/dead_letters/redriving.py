@@ -137,8 +137,8 @@ def close_letters(
 ) -> Closed:
     """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
-    An event that was in a wrong partition goes to the task of its key, any other record to the task that failed. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
-    transaction hides. Raises AppMovedError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
+    An event that was in a wrong partition goes to the task of its key, any other record to the task that failed.
+    ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides. Raises AppMovedError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     topic, notes = dead_letters_of(app), redriven_of(app)

@@ -33,7 +33,7 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
         plan.inbox_topic: "inbox",
     }
     found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
-    repartition = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
+    repartition = plan.forwarded
     inputs = {one.name for one in plan.inputs} - own.keys()
     tables = {one.name for one in plan.topics.values() if one.is_table}
     keyless = {one.name for one in plan.topics.values() if one.key_of is None}

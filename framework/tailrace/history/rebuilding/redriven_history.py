@@ -15,6 +15,7 @@ A record that has failed several times has several redriven ones. It counts once
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -39,12 +40,16 @@ class RedrivenHistory:
         self._inputs = {one.name: one for one in past.plan.inputs}
         self._numbers = {one.name: one.index for one in past.plan.operators}
         self._begins, self._failed = dict(task.positions), task.note_failures()
-        self._base = None if base is None else tape.decode_cut(base)
-        snapshot = asked_snapshot(job)
-        entries = () if snapshot is None else snapshot.manifest.tasks
-        self._cuts = {one.partition: tape.decode_cut(one.cut) for one in entries if one.cut}
+        self._base, self._job = None if base is None else tape.decode_cut(base), job
         self._handled: dict[tuple[str, int, int, str], int] = {}
         """By original and operator, the offset of the redriven record that it handles."""
+
+    @cached_property
+    def _cuts(self) -> dict[int, tape.Cut]:
+        """The cuts of the base, by partition."""
+        snapshot = asked_snapshot(self._job)
+        entries = () if snapshot is None else snapshot.manifest.tasks
+        return {one.partition: tape.decode_cut(one.cut) for one in entries if one.cut}
 
     def read(self, name: str, start: int, stop: int) -> Sequence[InputRecord]:
         """See ``Source``."""
@@ -53,10 +58,7 @@ class RedrivenHistory:
 
     def _left(self, record: InputRecord) -> InputRecord | None:
         """What is left of a record, for the operators that have to handle it."""
-        try:
-            redriven = redriven_in(record.headers)
-        except msgspec.MsgspecError:  # the task makes a dead letter of it
-            return record
+        redriven = redriven_in(record.headers)
         if redriven is None:
             return record
         ((_, time_ms, _, event, _),) = self._decode([record])

@@ -152,7 +152,7 @@ def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
 
 def inputs_from_outside(plan: Plan) -> list[InputPlan]:
     """The inputs that producers append to. The app may also write some of them."""
-    hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
+    hidden = plan.forwarded
     return [one for one in plan.inputs if not one.is_inbox and one.name not in hidden]
 
 
