@@ -14,7 +14,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tailrace.client.sending import Sending
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
-from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import BadRecordError, UsageError
@@ -27,7 +26,6 @@ from tailrace.log.opening import open_log
 from tailrace.serve.answers import Answering
 
 E = TypeVar("E")
-K = TypeVar("K")
 A = TypeVar("A", bound=Actor)
 
 _AT_ONCE = 1_000
@@ -133,7 +131,7 @@ class Client:
         """
         self._check_process()
         plan = self._plan.actor_of(actor)
-        partition = partition_of(_encoded(plan, key), self._plan.partitions)
+        partition = partition_of(plan.key_codec.encode(key), self._plan.partitions)
         with self._mutex:
             found = AppHistory(self._plan, self._log).committed(partition, with_rows=True)
         if found.cut is None or found.rows is None:
@@ -196,7 +194,3 @@ def _committed(reader: Reader, place: TopicPartition) -> Iterator[InputRecord]:
     while more:
         records, _, more, _ = reader.fetch(*place, _AT_ONCE)
         yield from records
-
-
-def _encoded(plan: ActorPlan, key: Any) -> bytes:
-    return plan.key_codec.encode(key)

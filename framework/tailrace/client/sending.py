@@ -17,6 +17,8 @@ from tailrace.log.interface import StoredLog, TopicPartition, Writer
 
 _MOST: Final = 10_000
 """Records of a commit, unless one send has more."""
+_REFUSALS: Final = (RecordTooLargeError, UnknownTopicError, UsageError)
+"""After these a writer has appended nothing of what it was given."""
 
 
 class _Send:
@@ -68,11 +70,7 @@ class Sending:
             for one in sends:
                 try:
                     self._writer.append(one.outputs)
-                except (
-                    RecordTooLargeError,
-                    UnknownTopicError,
-                    UsageError,
-                ) as refused:  # nothing of it was appended
+                except _REFUSALS as refused:
                     one.error = refused
             ends = self._writer.commit()
         except TailraceError as failed:

@@ -10,16 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tailrace.client import Client
 from tailrace.core.errors import TailraceError
-from tailrace.core.records import Output
 from tailrace.demo import cards
 from tailrace.demo.history import Paid, expected, payments
-from tailrace.log.opening import open_log
 
 PAYMENTS: Final = 100_000
 _KILL_WITHIN_S: Final = 120.0
@@ -47,7 +45,8 @@ class _Session:
         paid = payments(PAYMENTS)
         due = expected(paid[:PAYMENTS])  # event time does not pass the last ones
         self._command("topics", "apply", "--app", "cards:app")
-        self._append(paid)
+        with self._client() as client:
+            client.send(cards.payments, *(cards.Payment(*one) for one in paid))
         self._tell("append", f"{len(paid):,} payments of 5,000 cards, up to ten minutes out of order")
         before = self._killed()
         self._tell("kill -9", f"in the middle of its work, with {before:,} of {len(due):,} alerts out")
@@ -72,15 +71,6 @@ class _Session:
             f"{done['outputs']:,} outputs, 0 bytes differ",
         )
         return max(due, key=lambda one: one[1])[0]
-
-    def _append(self, paid: Sequence[Paid]) -> None:
-        topic = cards.payments
-        events = [cards.Payment(*one) for one in paid]
-        with closing(open_log(self._folder / "data" / "log")) as log, closing(log.writer("demo")) as writer:
-            writer.append(
-                [Output(topic.name, topic.encode_key(one), topic.encode(one), one.at_ms) for one in events]
-            )
-            writer.commit()
 
     def _killed(self) -> int:
         """Start the service, and kill it when its first alerts are out. Returns their number."""
@@ -107,15 +97,12 @@ class _Session:
 
     def _alerts(self) -> list[Paid]:
         """The committed alerts."""
-        found: list[Paid] = []
-        with closing(open_log(self._folder / "data" / "log")) as log:
-            for number in range(log.partitions("alerts")):
-                with closing(log.reader({})) as reader:
-                    reader.seek("alerts", number, 0)
-                    while records := reader.fetch("alerts", number, 10_000).records:
-                        events = (cards.alerts.decode(one.value or b"") for one in records)
-                        found += [(one.card, one.at_ms, one.cents) for one in events]
-        return sorted(found)
+        with self._client() as client:
+            events = [one.event for one in client.read(cards.alerts)]
+        return sorted((one.card, one.at_ms, one.cents) for one in events if one is not None)
+
+    def _client(self) -> Client:
+        return Client(cards.app, self._folder / "data" / "log")
 
     def _command(self, *arguments: str) -> str:
         done = subprocess.run(
