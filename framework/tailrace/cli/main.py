@@ -30,7 +30,7 @@ from tailrace.core.errors import TailraceError
 INTERRUPTED = 130
 _TERMINATED = 128 + signal.SIGTERM
 COMMANDS = (
-    "demo", "run", "status", "get", "serve", "replay", "explore", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
+    "demo", "new", "dev", "run", "status", "get", "serve", "replay", "explore", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
     "topics", "dead-letters", "retire", "upgrade", "migrate", "reshape", "faust", "graph", "schemas",
 )  # fmt: skip
 

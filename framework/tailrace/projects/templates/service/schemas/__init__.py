@@ -1,0 +1,1 @@
+"""The types of the events: what other programs write and read."""
