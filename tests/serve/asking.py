@@ -16,7 +16,7 @@ from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
-from tailrace.serve.page.history import Histories
+from tailrace.serve.page.history import Replays
 from tailrace.serve.page.page import Page
 from tailrace.serve.web import Web
 from tailrace.state import MemoryStore
@@ -70,7 +70,7 @@ def serving(
     plan = find_app(app).plan()
     questions = Questions(plan)
     followers = Followers(plan, log, numbers, lambda _plan, _number: MemoryStore())
-    page = Page(questions, followers, log, Histories(app, place), may_redrive=listen.knows_clients)
+    page = Page(questions, followers, log, Replays(app, place), may_redrive=listen.knows_clients)
     server = Server(Web(questions, followers, page), listen)
     try:
         yield Asked(server.start())

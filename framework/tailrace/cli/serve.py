@@ -43,6 +43,7 @@ _ADDRESS = "127.0.0.1:8080"
 @click.option(
     "--memory", "memory_mib", type=click.IntRange(16), default=256, show_default=True, help="MiB for --copy."
 )
+@click.option("--dev", "note", type=click.Path(path_type=Path), hidden=True)
 @any_log_option
 @log_format_option
 def serve(
@@ -52,6 +53,7 @@ def serve(
     partitions: tuple[int, ...],
     folder_of_copy: Path | None,
     memory_mib: int,
+    note: Path | None,
     folder: Path | str,
     log_format: Any,
 ) -> None:
@@ -62,7 +64,8 @@ def serve(
     listen = http.listen(_ADDRESS)
     assert listen is not None
     from tailrace.serve import process  # noqa: PLC0415  # an extra's packages
-    from tailrace.serve.page.history import Histories  # noqa: PLC0415  # as above
+    from tailrace.serve.page.dev import Dev  # noqa: PLC0415  # as above
+    from tailrace.serve.page.history import Replays  # noqa: PLC0415  # as above
     from tailrace.serve.page.page import Page  # noqa: PLC0415  # as above
 
     questions = Questions(find_app(app).plan())
@@ -82,7 +85,9 @@ def serve(
     handler = logs.configure(log_format)
     try:
         with opened_log(folder) as log, closing(Followers(plan, log, followed, open_copy)) as followers:
-            page = Page(questions, followers, log, Histories(app, folder), may_redrive=listen.knows_clients)
+            replays = Replays(app, folder)
+            dev = None if note is None else Dev(note, replays)
+            page = Page(questions, followers, log, replays, may_redrive=listen.knows_clients, dev=dev)
             process.serve(listen, questions, followers, page)
     finally:
         logging.getLogger().removeHandler(handler)

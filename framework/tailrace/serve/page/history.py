@@ -1,4 +1,4 @@
-"""The history of a key, as ``tailrace replay --trace`` writes it: by that command, in a process of its own.
+"""What ``tailrace replay`` writes: the history of a key, or how a replay compares. By that command, in a process of its own.
 
 A replay calls the handlers of the app, and may take long: one runs at a time, for a limited time, and can be killed.
 """
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,8 +29,8 @@ class Trace(NamedTuple):
     """Lines before them."""
 
 
-class Histories:
-    """The histories of the keys of an app. ``app`` is its reference, ``log`` the place of its log."""
+class Replays:
+    """Replays of an app. ``app`` is its reference, ``log`` the place of its log."""
 
     def __init__(self, app: str, log: Path | str) -> None:
         self._app, self._log = app, str(log)
@@ -37,18 +38,24 @@ class Histories:
 
     def trace(self, key: str, partition: int) -> Trace:
         """The trace of a key. Waits for it. Raises Unanswered."""
+        return self._alone(f"--trace={key}", f"--partition={partition}")
+
+    def compared(self, state: str) -> list[str]:
+        """What a comparison of all partitions has found. Waits for it. Raises Unanswered, also if something differs."""
+        return self._alone("--compare", f"--state={state}").lines
+
+    def _alone(self, *options: str) -> Trace:
         if not self._running.acquire(blocking=False):
-            raise Unanswered("another history is being traced", status=NOT_YET, hint="Ask again later.")
+            raise Unanswered("another replay runs", status=NOT_YET, hint="Ask again later.")
         try:
-            return self._trace(key, partition)
+            return self._replay(options)
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the key
             raise Unanswered(f"the replay cannot be started: {error}", status=FAILED) from None
         finally:
             self._running.release()
 
-    def _trace(self, key: str, partition: int) -> Trace:
-        command = [sys.executable, "-m", "tailrace", "replay", self._app]
-        command += [f"--trace={key}", f"--partition={partition}", f"--log={self._log}"]
+    def _replay(self, options: Sequence[str]) -> Trace:
+        command = [sys.executable, "-m", "tailrace", "replay", self._app, f"--log={self._log}", *options]
         with subprocess.Popen(  # noqa: S603  # this program; the key is one argument, and no shell reads it
             command,
             stdin=subprocess.DEVNULL,
@@ -73,7 +80,7 @@ class Histories:
             raise Unanswered(
                 f"the replay took longer than {_PATIENCE_S:.0f} s and was ended",
                 status=FAILED,
-                hint="Run tailrace replay --trace on the command line.",
+                hint="Run tailrace replay on the command line.",
             )
         if code:
             raise Unanswered(f"the replay failed: {' '.join(kept)[-_LONGEST:]}", status=FAILED)

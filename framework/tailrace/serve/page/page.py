@@ -28,8 +28,9 @@ from tailrace.log.interface import ServiceLog
 from tailrace.log.tasks import owner_of
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
+from tailrace.serve.page.dev import Dev
 from tailrace.serve.page.drawing import Drawing, drawing_of
-from tailrace.serve.page.history import Histories
+from tailrace.serve.page.history import Replays
 from tailrace.serve.unanswered import BAD_REQUEST, NOT_YET, Unanswered
 
 _FRESH_S: Final = 3.0
@@ -53,20 +54,25 @@ class _Seen(NamedTuple):
 
 
 class Page:
-    """The page of an app. ``log`` is only read, but that dead letters are redriven if ``may_redrive``: if who asks is known."""
+    """The page of an app. ``log`` is only read, but that dead letters are redriven if ``may_redrive``: if who asks is known.
+
+    ``dev``: what else it does in a session of `tailrace dev`.
+    """
 
     def __init__(
         self,
         questions: Questions,
         followers: Followers,
         log: ServiceLog,
-        histories: Histories,
+        replays: Replays,
         *,
         may_redrive: bool = False,
+        dev: Dev | None = None,
     ) -> None:
-        self._may_redrive = may_redrive
+        self._may_redrive = may_redrive or dev is not None
+        self._dev = dev
         self._questions, self._followers, self._log = questions, followers, log
-        self._histories = histories
+        self._replays = replays
         self._plan = questions.plan
         self._graph = graph_of([self._plan])
         self._seen: _Seen | None = None
@@ -92,6 +98,14 @@ class Page:
             Route("/status", self._status),
             Route("/dead-letters", self._letters),
             Route("/dead-letters/redrive", self._redrive, methods=["POST"]),
+            *(
+                []
+                if self._dev is None
+                else [
+                    Route("/dev/kill", self._develop, methods=["POST"]),
+                    Route("/dev/replay", self._develop, methods=["POST"]),
+                ]
+            ),
         ]
 
     async def _overview(self, _request: Request) -> Response:
@@ -134,7 +148,7 @@ class Page:
 
         async def content() -> dict[str, Any]:
             asked = self._questions.question(actor, self._in_url(actor, key), "", {})
-            trace = await run_in_threadpool(self._histories.trace, key, asked.partition)
+            trace = await run_in_threadpool(self._replays.trace, key, asked.partition)
             return {"actor": actor, "key": key, "trace": trace}
 
         return await self._shown("history.html", content)
@@ -161,10 +175,8 @@ class Page:
         return await self._shown("letters.html", content)
 
     async def _redrive(self, request: Request) -> Response:
-        """Redrive one letter, and show all again. Only for a form of this page: a browser also posts those of others."""
+        """Redrive one letter, and show all again."""
         id_ = request.query_params.get("id", "")
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        own = [f"https://{host}", *[f"http://{host}"][: request.url.scheme == "http"]]  # a proxy may add TLS
 
         async def content() -> dict[str, Any]:
             if not self._may_redrive:
@@ -173,8 +185,7 @@ class Page:
                     status=HTTPStatus.FORBIDDEN,
                     hint="Start tailrace serve with --http-token-file or --http-client-ca, or use tailrace dead-letters redrive.",
                 )
-            if origin not in own:
-                raise Unanswered("this was not sent by the page itself", status=HTTPStatus.FORBIDDEN)
+            _check_own(request)
             async with self._looking:
                 sent = [] if parse_id(id_) is None else await run_in_threadpool(self._sent, id_)
                 self._letters_seen = None
@@ -186,10 +197,35 @@ class Page:
                 )
             return {}
 
-        shown = await self._shown("error.html", content)
-        if shown.status_code != HTTPStatus.OK:
-            return shown
-        return RedirectResponse(f"/dead-letters?redriven={id_}", HTTPStatus.SEE_OTHER, headers=_HEADERS)
+        return await self._then(f"/dead-letters?redriven={id_}", content)
+
+    async def _develop(self, request: Request) -> Response:
+        """Do what a button of a development session says."""
+        dev = self._dev
+
+        async def content() -> dict[str, Any]:
+            assert dev is not None
+            _check_own(request)
+            if request.url.path == "/dev/kill":
+                await run_in_threadpool(dev.kill, self._owners)
+            else:
+                await run_in_threadpool(dev.replay)
+            self._seen = None
+            return {}
+
+        return await self._then("/", content)
+
+    def _owners(self) -> set[int]:
+        return {one.owner.pid if one.owner else 0 for one in self._inspect().tasks}
+
+    async def _then(self, path: str, action: Callable[[], Any]) -> Response:
+        """The page at a path, after an action; or the error of the action."""
+        shown = await self._shown("error.html", action)
+        return (
+            shown
+            if shown.status_code != HTTPStatus.OK
+            else RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=_HEADERS)
+        )
 
     async def _shown(self, template: str, content: Callable[[], Any]) -> Response:
         """A page; or the error in its place, with its status."""
@@ -205,7 +241,9 @@ class Page:
             status, error = BAD_REQUEST, "The key is no text."
         if error:
             template = "error.html"
-        html = self._templates.get_template(template).render(app=self._plan.app, error=error, **found)
+        html = self._templates.get_template(template).render(
+            app=self._plan.app, error=error, dev=self._dev, **found
+        )
         return HTMLResponse(html, status, headers=_HEADERS)
 
     # --- what is read of the log
@@ -247,6 +285,14 @@ class Page:
                 lowest = _instant(min(known)) if len(known) == len(marks) else "no watermark"
                 facts[f"{one.kind}:{one.name}"] = (lowest[:19].replace("T", " "),)
         return drawing_of(self._graph, facts)
+
+
+def _check_own(request: Request) -> None:
+    """Raise Unanswered for what was not sent by a form of this page: a browser also posts those of others."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    own = [f"https://{host}", *[f"http://{host}"][: request.url.scheme == "http"]]  # a proxy may add TLS
+    if origin not in own:
+        raise Unanswered("this was not sent by the page itself", status=HTTPStatus.FORBIDDEN)
 
 
 def _rates(before: _Seen, report: AppReport, now_s: float) -> dict[str, float]:

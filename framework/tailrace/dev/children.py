@@ -1,0 +1,75 @@
+"""The processes of a development session: each runs a command, or looks at the code.
+
+All end with the session, however it ends. The look at new code is a process of its own, so that code which cannot be imported, or has
+no valid declarations, stops nothing that runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.processes.app_loading import find_app
+from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
+
+Command = Callable[[Sequence[str]], object]
+"""Runs a command by its arguments. Raises TailraceError."""
+
+
+class Code(NamedTuple):
+    """What the code of an app is."""
+
+    files: frozenset[Path]
+    """The files of its modules in the working folder."""
+    inputs: list[str]
+    """The topics that others write."""
+    asked: list[str]
+    """Paths of what can be asked over HTTP, with ``KEY`` for the key."""
+
+
+def code_of(app: str) -> Code:
+    """Import an app in a process of its own. Raises TailraceError."""
+    looking = ChildProcess("the process that imports the app", _look, app)
+    try:
+        code: Code = looking.receive()
+        return code
+    finally:
+        looking.close()
+
+
+def begun(name: str, command: Command, *arguments: str) -> ChildProcess:
+    """Start a command as a process. The error that ends it is its last message."""
+    return ChildProcess(name, _run, command, arguments, conduct=Conduct(leaves_by_itself=True))
+
+
+def _look(pipe: Pipe, app: str) -> None:
+    before = {*sys.modules}
+    plan = find_app(app).plan()
+    here = Path.cwd()
+    files = {
+        Path(file).resolve()
+        for name, module in [*sys.modules.items()]
+        if name not in before and (file := getattr(module, "__file__", None)) and file.endswith(".py")
+    }
+    own = frozenset(one for one in files if one.is_relative_to(here) and "site-packages" not in one.parts)
+    tables = [f"/tables/{name}/KEY" for name, topic in plan.topics.items() if topic.is_table]
+    asked = [*(f"/actors/{one.name}/KEY" for one in plan.actors), *tables]
+    written = {plan.inbox_topic, *(one.name for one in plan.published)}
+    pipe.send(Code(own, [one.name for one in plan.inputs if one.name not in written], asked))
+
+
+def _run(pipe: Pipe, command: Command, arguments: Sequence[str]) -> None:
+    threading.Thread(target=_leave_with_parent, args=(pipe,), daemon=True).start()
+    command(arguments)
+
+
+def _leave_with_parent(pipe: Pipe) -> None:
+    try:
+        pipe.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)
