@@ -34,7 +34,8 @@ def place(session: Session, first: int, count: int) -> None:
     """Orders, of which every third is paid."""
     now_ms = time.time_ns() // 1_000_000
     lines = [
-        {"type": "Placed", "order": f"o{n}", "at_ms": now_ms, "cents": n} for n in range(first, first + count)
+        {"type": "Placed", "order": f"o{n}", "at_ms": now_ms, "customer": "ada", "cents": n}
+        for n in range(first, first + count)
     ]
     lines += [{"type": "Paid", "order": f"o{n}", "at_ms": now_ms} for n in range(first, first + count, 3)]
     session.append("order-events", lines)

@@ -1,16 +1,19 @@
 """What the README and the tutorial show is what their reader gets; and the runner of pages finds what is not so."""
 
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.dev.developing import free_port
 from tests.docs.page import ROOT, play
 
 PAGES = [
     "docs/client.md",
     "docs/tutorial.md",
+    "docs/first-service.md",
     "docs/testing.md",
     "docs/event-time.md",
     "docs/windows.md",
@@ -27,7 +30,12 @@ PAGES = [
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_is_what_happens(page: str, tmp_path: Path) -> None:
-    assert play((ROOT / page).read_text("utf-8"), tmp_path) >= 1
+    address = f"127.0.0.1:{free_port()}"
+    text = (ROOT / page).read_text("utf-8").replace("127.0.0.1:8080", address)
+    assert (
+        play(re.sub(r"^tailrace dev \S+", rf"\g<0> --http {address}", text, flags=re.MULTILINE), tmp_path)
+        >= 1
+    )
 
 
 HELLO = "```python\n# hello.py\nprint('hello')\n```\n\n```sh\npython hello.py\n```\n\n```text\n{}\n```\n"

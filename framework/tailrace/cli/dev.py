@@ -46,6 +46,7 @@ def dev(*, app: str, options: tuple[str, ...], folder: Path, state: Path, http: 
             param_hint="--http",
         )
     listen.bind().close()
+    os.environ.pop("TAILRACE_HTTP", None)  # it is the page's, and the worker would answer there
     # Of two changes within a second, Python would run compiled code of the first.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     place = ("--log", str(folder), "--log-format", "text")

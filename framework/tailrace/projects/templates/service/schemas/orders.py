@@ -14,6 +14,7 @@ class Placed(msgspec.Struct, tr.Keyed[str], frozen=True, tag=True):
 
     order: tr.Key[str]
     at_ms: tr.EventTime[int]
+    customer: str
     cents: int
 
 
