@@ -28,8 +28,8 @@ from tailrace.serve.page.dev import Note, write_note
 
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 30.0
-_SHORT_S: Final = 1.0
-"""A worker that is killed sooner after its start is not started again."""
+_APART_S: Final = 1.0
+"""From one start of the worker to the next."""
 AFTER_AN_ERROR: Final = "Change the code, and it starts again. To begin again without this history, stop `tailrace dev` and delete the folders of the log and the state."
 
 
@@ -124,7 +124,8 @@ class Session:
             worker.close()
         if self._stopping or worker.exit_code == 0:
             self._stopping = True
-        elif (worker.exit_code or 0) < 0 and time.monotonic() - self._begun_s > _SHORT_S:
+        elif (worker.exit_code or 0) < 0:
+            time.sleep(max(0.0, self._begun_s + _APART_S - time.monotonic()))
             self._tell(f"{worker.name}, process {worker.pid}, {worker.how_it_ended}: starting it again")
             self._start_worker()
         else:
@@ -140,7 +141,8 @@ class Session:
     def _modified(self) -> dict[Path, int]:
         """When each file of the app was last changed; 0 if it is gone. New files beside them count: a module may import them."""
         found = dict[Path, int]()
-        for file in self._code.files | {one for each in self._code.files for one in each.parent.glob("*.py")}:
+        folders = {one.parent for one in self._code.files}
+        for file in self._code.files.union(*(folder.glob("*.py") for folder in folders)):
             try:
                 found[file] = file.stat().st_mtime_ns
             except OSError:
