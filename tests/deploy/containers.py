@@ -11,9 +11,10 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,26 @@ def tool(*arguments: object) -> str:
     return done.stdout
 
 
-def build(image: str = IMAGE, *options: str) -> None:
-    """Build an image from a clean copy of what its Dockerfile sees."""
+def free_port() -> int:
+    with closing(socket.socket()) as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def owned(folder: Path) -> Path:
+    """A folder of the container's user, as an engine makes a volume."""
+    folder.mkdir()
+    os.chown(folder, USER, USER)
+    return folder
+
+
+def build(image: str = IMAGE, *options: str, folder: Path = ROOT) -> None:
+    """Build an image from what its Dockerfile sees of a folder."""
     mounts = [f"--volume={one}:{one}:ro" for one in _OF_HOST if one.startswith("/") and Path(one).exists()]
     tool(
         "buildah", "build", "--format", "docker", "--isolation", "chroot", "--pull-never",
-        *(options or ("--build-arg", f"BASE={BASE}")), *mounts, "--tag", image, ROOT,
+        *(options or ("--build-arg", f"BASE={BASE}")), *mounts, "--tag", image, folder,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
@@ -26,6 +25,8 @@ from tests.deploy.containers import (
     build,
     build_spark,
     container,
+    free_port,
+    owned,
     root_of_image,
     settings,
     tool,
@@ -68,25 +69,11 @@ def spark_root(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         tool("buildah", "rmi", "--force", SPARK_IMAGE, JDK_IMAGE)
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def owned(folder: Path) -> Path:
-    """A folder of the container's user, as an engine makes a volume."""
-    folder.mkdir()
-    os.chown(folder, USER, USER)
-    return folder
-
-
 def test_its_own_layers_are_small_and_it_says_how_it_runs(root: Path, tmp_path: Path) -> None:
     said = settings()
     assert said["User"] == f"{USER}:{USER}"
     assert said["Entrypoint"] == ["tailrace"]
-    assert said["Healthcheck"]["Test"] == ["CMD", "python", "-m", "services.health"]
+    assert said["Healthcheck"]["Test"] == ["CMD", "python", "-m", "tailrace.http.health"]
     tar = tmp_path / "own.tar"
     tool("tar", "-cf", tar, "-C", root, "venv", "tailrace")
     assert len(gzip.compress(tar.read_bytes(), 6)) < MOST_OWN_BYTES
@@ -157,7 +144,7 @@ def test_the_flights_run_in_containers_on_a_broker(
             wait_until(lambda: one.has_ended or is_ready(), "the service is ready")  # called here
             assert not one.has_ended, one.ended()
             wait_until(are_taken, "all records are taken")
-            assert one.run("python", "-m", "services.health") == ""
+            assert one.run("python", "-m", "tailrace.http.health") == ""
             code, said = one.stop()
             assert code == 0, said
             assert '"left"' in said.splitlines()[-1], said
