@@ -97,6 +97,8 @@ def test_the_wheel_ships_the_type_marker_and_nothing_but_the_framework(tmp_path:
     assert "tailrace/py.typed" in names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tailrace"}
+    templates = {path for path in tracked() if FRAMEWORK / "projects" in path.parents}
+    assert {str(path.relative_to(FRAMEWORK.parent)) for path in templates} <= {*names}, "also hidden files"
 
 
 def test_locks_pin_every_requirement_by_hash() -> None:

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from tests.deploy.commands import COMMON, COMPOSES, composed
 from tests.docs.page import ROOT
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
@@ -45,6 +47,22 @@ def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_service(tmp_path: Pa
         (tmp_path / one.name).write_bytes(one.read_bytes())
     assert "10 rules found" in promtool("check", "rules", "alerts.yml", folder=tmp_path)
     promtool("test", "rules", "alerts_test.yml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["flights", "template"])
+def test_prometheus_finds_every_process_of_the_services_of_its_compose_file(number: int) -> None:
+    path = [ROOT / "deploy" / "prometheus", COMMON][number] / "prometheus.yml"
+    assert "SUCCESS" in promtool("check", "config", "--syntax-only", path)
+    found = composed(path)["scrape_configs"]
+    services = composed(COMPOSES[number])["services"]
+    with_copies = {name for name, one in services.items() if "replicas" in one.get("deploy", {})}
+    for job in found:
+        assert job["job_name"] == "tailrace", "rules and dashboard ask for it"
+        assert {name for each in job["dns_sd_configs"] for name in each["names"]} == with_copies
+        assert {each["port"] for each in job["dns_sd_configs"]} == {8080}
+        assert (
+            job["authorization"]["credentials_file"].rpartition("/")[2] in services["prometheus"]["secrets"]
+        )
 
 
 def test_rules_and_dashboard_ask_for_metrics_and_labels_of_the_page() -> None:
