@@ -36,7 +36,7 @@ def tracked() -> list[Path]:
 def packages() -> Iterator[Path]:
     """Every folder under the framework, the services and the schemas that holds Python."""
     for top in (FRAMEWORK, ROOT / "services", ROOT / "schemas"):
-        yield from sorted({path.parent for path in top.rglob("*.py")})
+        yield from sorted({path.parent for path in top.rglob("*.py") if "templates" not in path.parts})
 
 
 def test_no_tracked_file_names_a_machine_or_a_registry() -> None:

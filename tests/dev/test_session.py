@@ -19,7 +19,7 @@ from tests.runtime.processes import wait_until
 
 ORDERS = 12
 MOST_RESTART_S = 20.0
-"""Ten times the target, as these machines are shared: `make bench` measures."""
+"""Ten times the target, as the machines of tests are shared."""
 
 
 @pytest.fixture

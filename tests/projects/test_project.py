@@ -64,6 +64,7 @@ def test_the_name_stands_wherever_the_template_has_its_own(kind: str, tmp_path: 
     [
         ("my-shop", "cannot be the name of a module"),
         ("Shop", "cannot be the name of a module"),
+        ("shop_", "cannot be the name of a module"),
         ("7up", "cannot be the name of a module"),
         ("класс", "cannot be the name of a module"),
         ("class", "cannot be the name of a module"),

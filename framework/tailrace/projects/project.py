@@ -19,7 +19,7 @@ KINDS: Final = {
     "faust": "takes over from a Faust app: its table, and the events that follow",
 }
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _TAKEN: Final = {*keyword.kwlist, *sys.stdlib_module_names, "schemas", "tests", "conftest", "setup"}
 
 
@@ -59,7 +59,7 @@ def _written(made: Path, kind: str) -> list[Path]:
             (made / path).parent.mkdir(parents=True, exist_ok=True)
             text = source.read_text("utf-8")
             if path.name == "kubernetes.yml":  # its names have no underscores
-                text = re.sub(r"\bshop\b(?!:app)", made.name.strip("_").replace("_", "-"), text)
+                text = re.sub(r"\bshop\b(?!:app)", made.name.replace("_", "-"), text)
             (made / path).write_text(_named(text, made.name), "utf-8")
             shutil.copymode(source, made / path)
             files.append(path)

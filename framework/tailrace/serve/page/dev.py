@@ -28,6 +28,9 @@ class Note(msgspec.Struct, frozen=True):
     """The folder of its state."""
 
 
+_decode = msgspec.json.Decoder(Note).decode
+
+
 def write_note(file: Path, note: Note) -> None:
     """Replace the note."""
     made = file.with_suffix(".new")
@@ -46,7 +49,7 @@ class Dev:
     @property
     def note(self) -> Note:
         """What the session says of its worker now."""
-        return msgspec.json.decode(self._file.read_bytes(), type=Note)
+        return _decode(self._file.read_bytes())
 
     def kill(self, owners: Callable[[], Collection[int]]) -> None:
         """Kill the worker with SIGKILL, and wait until another one owns all tasks, by ``owners``. Raises Unanswered."""
