@@ -35,7 +35,7 @@ pytestmark = [
 ]
 BASE_IMAGE, APP_IMAGE = (f"localhost/tailrace-{name}-test-{os.getpid()}" for name in ("base", "app"))
 TOKEN_FILE, TOKEN = "http-token", "a-token-of-some-length"
-APPEND = """echo '{"type": "Placed", "order": "a1", "at_ms": 1772280000000, "cents": 500}
+APPEND = """echo '{"type": "Placed", "order": "a1", "at_ms": 1772280000000, "customer": "ada", "cents": 500}
 {"type": "Paid", "order": "a1", "at_ms": 1772280060000}' | tailrace log append order-events --app dept_store:app"""
 
 
