@@ -5,22 +5,24 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 import tailrace as tr
 from tailrace.core.errors import TopicReplacedError
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import StoredLog
-from tailrace.serve.answers import Questions
+from tailrace.serve.answers import Question, Questions
 from tailrace.serve.followers import Follower, Followers
-from tailrace.serve.tables import TableRestore
+from tailrace.serve.tables import TableRestore, TableRows
 from tailrace.serve.unanswered import Unanswered
-from tailrace.state import RocksStore, StateIdentity
+from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tests.cli.commands import done, run
 from tests.runtime.processes import Running, wait_until
 from tests.serve import tables_asked as laws
@@ -202,6 +204,19 @@ def test_the_page_shows_the_value_of_a_table_without_timers(log: StoredLog, plac
         assert "&#34;left&#34;: 9" in asked.ask("/keys?actor=stocks&key=%5B%22a%22,3%5D").body.decode()
         assert asked.ask("/history?actor=revenues&key=a").status == 404
         assert asked.ask("/").status == 200
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    at: date = pydantic.Field(alias="on")
+
+
+def test_a_model_is_shown_by_the_names_in_its_records() -> None:
+    table = tr.App("models").table("models", Model, key="name")
+    rows = TableRows("models", table, 0, 1, MemoryStore())
+    rows.apply([InputRecord(4, 5, b"a", b'{"name":"a","on":"2024-05-01"}')])
+    for name, value in (("", {"name": "a", "on": "2024-05-01"}), ("on", "2024-05-01")):
+        assert rows.answer(Question(table, "a", 0, name), b"", 5, 0, 0).value == value
 
 
 class Kept:

@@ -124,7 +124,7 @@ class Client:
     def get(self, of: Table[E, K], key: K) -> E | None: ...
     @overload
     def get(self, of: type[A], key: Any) -> A | None: ...
-    def get(self, of: Any, key: Any) -> Any:
+    def get(self, of: Topic[Any, Any] | type[Any], key: Any) -> Any:
         """The committed instance of a key of an actor, or the last event of a key of a table; None if there is none.
 
         It is a copy: changes of it have no effect. Each call reads a partition; for many, use `tailrace serve`.

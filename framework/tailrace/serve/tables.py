@@ -34,6 +34,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.core.values.json_values import as_json_value
+from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
 from tailrace.log.opening import open_log
@@ -115,11 +116,12 @@ class TableRows:
             raise Unanswered(what, status=NOT_FOUND, topic=topic.name, key=question.key)
         event = decoded(topic, self.place, record)
         try:
-            value = as_json_value(event, getattr(topic.codec, "plain", None))
-            if name:  # records may leave out a field that has its default
+            value: Any = as_json_value(event, getattr(topic.codec, "plain", None))
+            if name and topic.codec.__class__ is ModelCodec:
+                value = value[name]
+            elif name:  # which a record may leave out
                 plain = getattr(event, table_fields(topic)[name].name, UNSET)
-                is_written = isinstance(value, dict) and name in value
-                value = value[name] if is_written else None if plain is UNSET else as_json_value(plain)
+                value = None if plain is UNSET else as_json_value(plain)
         except TypeError as error:
             what = f"the value cannot be written as JSON: {error}"
             raise Unanswered(what, status=FAILED, topic=topic.name, key=question.key) from None
@@ -266,7 +268,7 @@ class TableRestore(Restore):
         return now
 
     def may_have_missed(self, at_end_ms: int, now_ms: int) -> bool:
-        """See ``Restore``. Also, whether the topic was replaced: the reader would go on in the new one. It is looked every few seconds."""
+        """See ``Restore``. Also, whether the topic was replaced, which a reader does not notice. It is looked every few seconds."""
         is_replaced = False
         if self.looks and self.looks[0].done():
             is_replaced = isinstance(self.looks.pop().exception(), TopicReplacedError)
