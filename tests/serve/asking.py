@@ -69,7 +69,7 @@ def serving(
     log = open_log(place)
     plan = find_app(app).plan()
     questions = Questions(plan)
-    followers = Followers(plan, log, numbers, lambda _plan, _number: MemoryStore())
+    followers = Followers(plan, log, numbers, lambda *_: MemoryStore())
     page = Page(questions, followers, log, Replays(app, place), may_redrive=listen.knows_clients)
     server = Server(Web(questions, followers, page), listen)
     try:

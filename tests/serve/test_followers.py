@@ -15,6 +15,7 @@ from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import IncompatibleStateError, LogUnavailableError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.standbys import Standby
 from tailrace.serve.answers import Answer, Answering, Questions
 from tailrace.serve.followers import Followers
 from tailrace.serve.unanswered import Unanswered
@@ -44,11 +45,11 @@ class By:
 
     def __init__(self, opened: EmbeddedLog) -> None:
         self.questions = Questions(app.plan())
-        self.followers = Followers(app.plan(), opened, [0, 1], lambda _plan, _number: MemoryStore())
+        self.followers = Followers(app.plan(), opened, [0, 1], lambda *_: MemoryStore())
 
     def step(self) -> None:
-        for number in self.followers.numbers:
-            self.followers.step(number)
+        for one in self.followers.all:
+            one.step()
 
     def ready(self) -> bool:
         self.step()
@@ -102,8 +103,8 @@ def test_a_commit_is_answered_whole_or_not_at_all(
     wait_until(by.ready, "it follows")
     append(log, many("crate"))
     run_on(log, tmp_path / "state")
-    for each in by.followers._followers.values() if checked_again else ():
-        assert each._standby is not None
+    for each in by.followers.all if checked_again else ():
+        assert isinstance(each._standby, Standby)
         each._standby._check_again()
     keys = [f"crate {number:04}" for number in range(MANY)]
     of_partition: dict[int, list[str]] = {0: [], 1: []}
@@ -113,7 +114,7 @@ def test_a_commit_is_answered_whole_or_not_at_all(
 
     def is_there() -> bool:
         for number, some in of_partition.items():
-            by.followers.step(number)
+            by.followers.all[number].step()
             known = {by.knows(key) for key in (some[0], some[len(some) // 2], some[-1])}
             assert len(known) == 1, "half a commit"
             seen.append(known.pop())
@@ -177,7 +178,7 @@ def test_a_log_that_does_not_answer_makes_the_answers_older_and_the_report_says_
 ) -> None:
     by = By(opened)
     wait_until(by.ready, "it follows")
-    reader = by.followers._reader
+    reader, _ = by.followers._readers
 
     def silent(*_: object) -> int:
         raise LogUnavailableError("nobody is there")

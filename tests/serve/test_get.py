@@ -86,7 +86,7 @@ def test_a_map_or_list_is_cut_short_and_the_answer_says_so(log: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["Depo", "north"], "has no actor 'Depo'. Did you mean 'Depot'?"),
+        (["Depo", "north"], "has no actor or table 'Depo'. Did you mean 'Depot'?"),
         (["Depot", "west"], "no instance of this key"),
         (["Depot", "north" * 50_000], "no instance of this key"),
         (["Number", "seventeen"], "is no key of type int"),

@@ -1,4 +1,4 @@
-"""``tailrace get``: shows the committed state of one key, or the result of a query on it."""
+"""``tailrace get``: shows the committed state or value of one key, or the result of a query on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.serve.from_log import answer_from_log
 
 @click.command(cls=Command, short_help="Show the committed state of one key.")
 @app_argument
-@click.argument("actor", metavar="ACTOR")
+@click.argument("of", metavar="ACTOR|TABLE")
 @click.argument("key", metavar="KEY")
 @click.argument("name", metavar="[FIELD|QUERY]", default="")
 @click.argument("given", metavar="[ARGUMENT=VALUE]...", nargs=-1)
@@ -30,7 +30,7 @@ from tailrace.serve.from_log import answer_from_log
 def get(
     *,
     app: str,
-    actor: str,
+    of: str,
     key: str,
     name: str,
     given: tuple[str, ...],
@@ -38,9 +38,10 @@ def get(
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    """Show what APP has committed for a key of ACTOR: the whole instance, one FIELD, or the result of a QUERY.
+    """Show what is committed for a key of an actor of APP: the whole instance, one FIELD, or the result of a QUERY.
+    Of a table: the value, or one FIELD of it.
 
-    It reads the changelog of the partition that the key belongs to. The app may be running or not. For many
+    It reads the changelog or table in the partition that the key belongs to. The app may be running or not. For many
     questions use `tailrace serve`, which answers at once.
     """
     questions = Questions(find_app(app).plan())
@@ -51,7 +52,7 @@ def get(
             raise click.UsageError(f"{one!r} is no argument of a query: write NAME=VALUE.")
         arguments[argument].append(value)
     question = questions.question(
-        actor, key if percent_encoded else quote(key, errors="surrogateescape"), name, arguments
+        of, key if percent_encoded else quote(key, errors="surrogateescape"), name, arguments
     )
     with opened_log(folder) as log:
         answer = answer_from_log(questions.plan, log, question)
@@ -59,9 +60,10 @@ def get(
 
 
 def _lines(answer: Answer) -> list[str]:
-    watermark = instant(answer.watermark_ms)
+    of = answer.actor or answer.table
+    time, at_ms = ("set at", answer.timestamp_ms) if answer.table else ("watermark", answer.watermark_ms)
     lines = [
-        f"{answer.actor} {_text(answer.key)}: partition {answer.partition}, offset {answer.offset}, watermark {watermark}"
+        f"{of} {_text(answer.key)}: partition {answer.partition}, offset {answer.offset}, {time} {instant(None if at_ms is UNSET else at_ms)}"
     ]
     if answer.value is not UNSET or answer.result is not UNSET:
         lines.append(_text(answer.result if answer.value is UNSET else answer.value))

@@ -59,7 +59,7 @@ def serve(
 ) -> None:
     """Answer questions about what APP has committed, until SIGTERM or Ctrl-C.
 
-    It follows the changelog. The workers of APP do not notice it, and need not run. See docs/querying.md.
+    It follows the changelog and the tables. The workers of APP do not notice it, and need not run. See docs/querying.md.
     """
     listen = http.listen(_ADDRESS)
     assert listen is not None
@@ -77,10 +77,12 @@ def serve(
         )
     memory = StateMemory(memory_mib << 20)
 
-    def open_copy(located: Plan, number: int) -> Store:
+    def open_copy(located: Plan, number: int, table: str) -> Store:
         states = None if folder_of_copy is None else folder_of_copy / "serve" / plan.app
         place = None if states is None else folder_of(states, located) / str(number)
-        return open_store(place, StateIdentity(plan.app, number), memory)
+        if states is not None and table:
+            place = states / "tables" / table / str(number)
+        return open_store(place, StateIdentity(f"{plan.app}/{table}".rstrip("/"), number), memory)
 
     handler = logs.configure(log_format)
     try:

@@ -8,14 +8,15 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from tailrace.client.client import Client, Read
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import Table, Topic
 
 E = TypeVar("E")
+K = TypeVar("K")
 A = TypeVar("A", bound=Actor)
 
 _AT_ONCE = 100
@@ -58,6 +59,10 @@ class AsyncClient:
             for one in records:
                 yield one
 
-    async def get(self, actor: type[A], key: Any) -> A | None:
-        """The committed instance of a key, as ``Client.get``."""
-        return await to_thread(self._client.get, actor, key)
+    @overload
+    async def get(self, of: Table[E, K], key: K) -> E | None: ...
+    @overload
+    async def get(self, of: type[A], key: Any) -> A | None: ...
+    async def get(self, of: Any, key: Any) -> Any:
+        """The committed instance of a key, or the last event of a table's key, as ``Client.get``."""
+        return await to_thread(self._client.get, of, key)

@@ -6,29 +6,30 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from tailrace.client.sending import Sending
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import Table, Topic, refuse_unless_table
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import BadRecordError, UsageError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.log.interface import Reader, StoredLog, TopicPartition
+from tailrace.log.interface import StoredLog, TopicPartition
 from tailrace.log.opening import open_log
 from tailrace.serve.answers import Answering
+from tailrace.serve.tables import committed, decoded, rows_from_log
 
 E = TypeVar("E")
+K = TypeVar("K")
 A = TypeVar("A", bound=Actor)
-
-_AT_ONCE = 1_000
 
 
 class Read(NamedTuple, Generic[E]):
@@ -42,7 +43,7 @@ class Read(NamedTuple, Generic[E]):
 
 
 class Client:
-    """Sends events to the topics of an app, reads committed records, and reads the state of its actors.
+    """Sends events to the topics of an app, reads committed records, and reads the state of its actors and the values of tables.
 
     ``log`` is a folder, or ``kafka://host:9092``, and must exist. One client serves any number of threads. It cannot be used in a
     process that was forked after it was made: make one there. It must be closed, or be used with ``with``.
@@ -109,7 +110,7 @@ class Client:
             until_s, found = time.monotonic() + wait_s, False
             while True:
                 for place in places:
-                    for one in _committed(reader, place):
+                    for one in chain.from_iterable(some for some, _ in committed(reader, place)):
                         found = True
                         yield self._decoded(topic, place, one)
                 left_s = until_s - time.monotonic()
@@ -119,26 +120,39 @@ class Client:
         finally:
             reader.close()
 
-    def get(self, actor: type[A], key: Any) -> A | None:
-        """The committed instance of a key, or None if nothing is stored for it.
+    @overload
+    def get(self, of: Table[E, K], key: K) -> E | None: ...
+    @overload
+    def get(self, of: type[A], key: Any) -> A | None: ...
+    def get(self, of: Topic[Any, Any] | type[Any], key: Any) -> Any:
+        """The committed instance of a key of an actor, or the last event of a key of a table; None if there is none.
 
-        It is a copy: changes of it have no effect. Each call reads the changelog of a partition; for many, use `tailrace serve`.
+        It is a copy: changes of it have no effect. Each call reads a partition; for many, use `tailrace serve`.
 
         Raises:
-            UsageError: The actor is not one of the app's.
-            UnknownTopicError: The app has not run on this log.
+            UsageError: The actor or table is not one of the app's.
+            UnknownTopicError: The app has not run on this log, or the table is not there.
             IncompatibleStateError: Another version of the app has written the state.
+            BadRecordError: The last record of the key is no event of the table; or a record has another key than its event.
+            WrongPartitionError: A record of the table is not in the partition of its key by murmur2.
         """
+        if isinstance(of, Topic):
+            self._check(of)
+            refuse_unless_table(of, "get was given")
+            encoded = of.key_codec.encode(key)
+            with self._mutex:
+                rows, _ = rows_from_log(self._plan.app, self._log, of, encoded)
+            record = rows.last(encoded)
+            return None if record is None else decoded(of, rows.place, record)
         self._check_process()
-        plan = self._plan.actor_of(actor)
+        plan = self._plan.actor_of(of)
         partition = partition_of(plan.key_codec.encode(key), self._plan.partitions)
         with self._mutex:
             found = AppHistory(self._plan, self._log).committed(partition, with_rows=True)
         if found.cut is None or found.rows is None:
             return None
         answering = Answering(self._plan, partition, found.rows)
-        instance: A | None = answering.instance(actor, key, found.cut, time.time_ns() // 1_000_000)
-        return instance
+        return answering.instance(of, key, found.cut, time.time_ns() // 1_000_000)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -175,22 +189,8 @@ class Client:
         event = None
         if record.value is not None:
             try:
-                event = topic.decode(record.value)
-            except CODEC_ERRORS as error:
-                raise BadRecordError(
-                    f"the record is no {topic.type_name}: {error}",
-                    reason="undecodable",
-                    topic=place.topic,
-                    partition=place.partition,
-                    offset=record.offset,
-                    hint=f"To continue after it, give after={{{place.partition}: {record.offset + 1}}}.",
-                ) from error
+                event = decoded(topic, place, record)
+            except BadRecordError as error:
+                error.hint = f"To continue after it, give after={{{place.partition}: {record.offset + 1}}}."
+                raise
         return Read(event, record.key, place.partition, record.offset, record.timestamp_ms)
-
-
-def _committed(reader: Reader, place: TopicPartition) -> Iterator[InputRecord]:
-    """The records of a partition up to its end as it is now."""
-    more = True
-    while more:
-        records, _, more, _ = reader.fetch(*place, _AT_ONCE)
-        yield from records

@@ -60,7 +60,15 @@ from tailrace.core.errors import (
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.storage import Store
-from tailrace.history.reading.changelog import beginning, changes, check_contents, check_whole, last_cut
+from tailrace.history.reading.changelog import (
+    MOVED,
+    beginning,
+    behind_last_cut,
+    changes,
+    check_contents,
+    check_whole,
+    last_cut,
+)
 from tailrace.history.reading.commit_identity import standing
 from tailrace.history.reading.last_reads import is_replaced
 from tailrace.history.reading.left_inputs import positions_read
@@ -198,11 +206,25 @@ class Restore:
         """The end of the changelog now."""
         return ChangelogEnd(self.log, self.changelog)
 
+    def oldest(self) -> int:
+        """The offset that an empty store begins at. Raises OffsetGoneError."""
+        return beginning(self.log, self.changelog)
+
+    def last_cut(self) -> InputRecord | None:
+        """The record of the last cut; None if there is none."""
+        return last_cut(self.log, self.changelog)
+
+    def count_whole(self, records: list[InputRecord]) -> int:
+        """The number of records that belong to whole commits. Raises StateMovedError: nothing more comes here."""
+        if records and records[-1].key == MOVED:
+            changes(self.changelog, records)
+        return behind_last_cut(records)
+
     def held(self, end: ChangelogEnd, now_ms: int) -> Generator[bool, None, StoreCut]:
         """What the store says of itself, checked."""
         data = self.store.cut
         if data is None:
-            return StoreCut(FORMAT, beginning(self.log, self.changelog), now_ms, None)
+            return StoreCut(FORMAT, self.oldest(), now_ms, None)
         held = decode_store_cut(data)
         if held.core is not None:
             cut = tape.decode_cut(held.core)
@@ -311,7 +333,7 @@ class Restore:
 
     def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
         """Empty the store, batch by batch. A kill on the way is harmless: ``UNFINISHED`` marks the store."""
-        oldest = beginning(self.log, self.changelog)
+        oldest = self.oldest()
         emptying = StoreCut(FORMAT, UNFINISHED, now_ms, None).encode()
         start, stop = _EVERYTHING
         while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:

@@ -35,7 +35,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.reading.changelog import MOVED, behind_last_cut, changes, last_cut
 from tailrace.log.interface import LiveReader, ServiceLog
 from tailrace.log.tasks import Tasks
 from tailrace.log.threads import in_thread
@@ -128,8 +127,6 @@ class Standby:
         topic, partition = self._restore.changelog
         fetched = self._reader.fetch(topic, partition, _BATCH)
         self._pending += fetched.records
-        if self._pending and self._pending[-1].key == MOVED:
-            changes(self._restore.changelog, self._pending)  # raises: nothing more comes here
         if self._toward is not None:
             self._fill(self._toward)
         self._follow(fetched.next_offset)
@@ -153,7 +150,7 @@ class Standby:
         restore = self._restore
         now_ms = restore.clock()
         held = finished(restore.held(restore.end(), now_ms))
-        toward = last_cut(restore.log, restore.changelog)
+        toward = restore.last_cut()
         is_behind = toward is not None and toward.offset >= held.changelog_position
         if is_behind and restore.may_have_missed(held.at_end_ms, now_ms):
             held = finished(restore.emptied(now_ms))
@@ -187,7 +184,7 @@ class Standby:
     def _follow(self, next_offset: int) -> None:
         """Apply the whole commits among what was read."""
         if self._toward is None:
-            self._apply(behind_last_cut(self._pending), None)
+            self._apply(self._restore.count_whole(self._pending), None)
         assert self._kept is not None
         if not self._pending and next_offset > self._kept.changelog_position:
             # Offsets without a record are passed, so that a restore from here has nothing to read.

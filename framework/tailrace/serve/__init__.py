@@ -1,4 +1,5 @@
-"""Answers questions about the committed state of an app: over HTTP, and on the command line.
+"""Answers questions about the committed state and the tables of an app: over HTTP, and on the command line.
 
-It reads the changelog alone: never the store of a worker, and it takes no part in the work. Its copy of the state holds whole commits.
+It reads the changelog and the tables alone: never the store of a worker, and it takes no part in the work. Its copy of the state holds whole
+commits.
 """

@@ -1,4 +1,4 @@
-"""Answers about the instances of a partition, from its committed rows.
+"""Questions about actors and tables; and answers about the instances of a partition, from its committed rows.
 
 An answer about a whole instance, a field or a query says what it stands on: the position in the changelog, its age, and the times by
 which values with a time to live were judged (see ``unexpired``). Of a map or list it has the first entries only, and says so.
@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.engine.query import QueryReader
@@ -22,6 +23,7 @@ from tailrace.core.errors import QueryError
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.storage import StateReader
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.event_fields import EventField, event_fields
 from tailrace.core.values.json_values import as_json_value, key_text
 from tailrace.core.values.partitioner import partition_of
 from tailrace.serve.keys import key_in_url
@@ -49,17 +51,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question. Times are in milliseconds since the epoch."""
 
     app: str
-    actor: str
+    actor: str | UnsetType = UNSET
+    table: str | UnsetType = UNSET
     key: Any
     partition: int
     offset: int
-    """The position in the changelog: all commits before it are in the answer, and none after it."""
+    """The position in the changelog or table: all commits before it are in the answer, and none after it."""
     age_ms: int
-    """The changelog had no later commit this long ago. There may be later ones by now."""
-    watermark_ms: int | None
+    """There was no later commit this long ago. There may be later ones by now."""
+    watermark_ms: int | UnsetType | None = UNSET
     """Of the actor. None: before its first event."""
-    judged_at_ms: int
+    judged_at_ms: int | UnsetType = UNSET
     """The clock by which values that expire in processing time were left out."""
+    timestamp_ms: int | UnsetType = UNSET
+    """Of the record with the value of the table."""
     fields: dict[str, Any] | UnsetType = UNSET
     timers: list[PendingTimer] | UnsetType = UNSET
     value: Any = UNSET
@@ -69,9 +74,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about the key of an actor."""
+    """A question about the key of an actor or a table."""
 
-    actor: ActorPlan
+    of: ActorPlan | Topic[Any, Any]
     key: Any
     partition: int
     name: str = ""
@@ -81,27 +86,31 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Questions:
-    """Understands questions about the instances of an app. Raises DefinitionError: see ``queries_of``."""
+    """Understands questions about the actors and tables of an app. Raises DefinitionError: see ``queries_of``."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.actors = {one.name: one for one in plan.actors}
+        self.tables = plan.tables
         self.queries: dict[str, dict[str, Query]] = {one.name: queries_of(one) for one in plan.actors}
 
     def question(
-        self, actor: str, key: str | bytes, name: str, given: Mapping[str, Sequence[str]]
+        self, of: str, key: str | bytes, name: str, given: Mapping[str, Sequence[str]], kind: str = ""
     ) -> Question:
-        """A question by its parts in the URL: names, the percent-encoded key, and the texts of each argument. Raises Unanswered."""
-        plan = self.actors.get(actor)
-        if plan is None:
-            more = f"There is {', '.join(self.actors) or 'none'}."
-            raise Unanswered(
-                f"the app {self.plan.app!r} has no actor {actor!r}",
-                status=NOT_FOUND,
-                hint=did_you_mean(actor, self.actors, more),
-            )
+        """A question by its parts in the URL: names, the percent-encoded key, and the texts of each argument. ``kind``: the first name is
+        that of an ``actor`` or a ``table``. Raises Unanswered.
+        """
+        plan = self._named(of, kind)
         found = key_in_url(plan, key)
         partition = partition_of(plan.key_codec.encode(found), self.plan.partitions)
+        if isinstance(plan, Topic):
+            if given:
+                what, hint = f"there is no argument {min(given)!r} here", "Only queries have arguments."
+                raise Unanswered(what, status=BAD_REQUEST, hint=hint)
+            if name and name not in (fields := table_fields(plan)):
+                hint = did_you_mean(name, fields, f"It has: {', '.join(fields)}.")
+                raise Unanswered(f"{of} has no field {name!r}", status=NOT_FOUND, hint=hint)
+            return Question(plan, found, partition, name)
         query = self.queries[plan.name].get(name)
         if query is not None:
             return Question(plan, found, partition, name, query.converted(given))
@@ -117,6 +126,28 @@ class Questions:
                 hint=did_you_mean(name, all_of_them, f"It has: {', '.join(all_of_them) or 'none'}."),
             )
         return Question(plan, found, partition, name, limit=_limit(given))
+
+    def _named(self, name: str, kind: str) -> ActorPlan | Topic[Any, Any]:
+        kinds: dict[str, Mapping[str, ActorPlan | Topic[Any, Any]]] = {
+            "actor": self.actors,
+            "table": self.tables,
+        }
+        asked = [kind] if kind else [*kinds]
+        found = [kinds[one][name] for one in asked if name in kinds[one]]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise Unanswered(
+                f"the app {self.plan.app!r} has an actor and a table {name!r}",
+                status=BAD_REQUEST,
+                hint="Ask `tailrace serve`, which has a path for each.",
+            )
+        known = [known for one in asked for known in kinds[one]]
+        raise Unanswered(
+            f"the app {self.plan.app!r} has no {' or '.join(asked)} {name!r}",
+            status=NOT_FOUND,
+            hint=did_you_mean(name, known, f"There is {', '.join(known) or 'none'}."),
+        )
 
 
 class Answering:
@@ -136,7 +167,8 @@ class Answering:
 
     def answer(self, question: Question, cut: bytes, offset: int, age_ms: int, now_ms: int) -> Answer:
         """The answer at a cut. Raises Unanswered; IncompatibleStateError: another version of the app has written the state."""
-        actor = question.actor
+        actor = question.of
+        assert isinstance(actor, ActorPlan)
         instance = self.instance(actor.cls, question.key, cut, now_ms)
         if instance is None:
             raise Unanswered(
@@ -153,7 +185,7 @@ class Answering:
             watermark_ms=watermark_ms if is_instant(watermark_ms) else None,
             judged_at_ms=self._rows.now_ms,
         )
-        return msgspec.structs.replace(answer, **self._content(question, instance))
+        return msgspec.structs.replace(answer, **self._content(question, actor, instance))
 
     def instance(self, actor: type[Any], key: Any, cut: bytes, now_ms: int) -> Any:
         """The instance of a key at a cut, without values that have expired; None if there is none. Raises IncompatibleStateError."""
@@ -171,10 +203,10 @@ class Answering:
         _, watermarks, clock_ms = self._cut
         self._rows.judge_by(watermarks, max(clock_ms, now_ms))
 
-    def _content(self, question: Question, instance: Any) -> dict[str, Any]:
-        actor, name, cut_short = question.actor, question.name, list[str]()
+    def _content(self, question: Question, actor: ActorPlan, instance: Any) -> dict[str, Any]:
+        name, cut_short = question.name, list[str]()
         if name in actor.queries:
-            return {"result": self._result(question)}
+            return {"result": self._result(question, actor)}
         collections = {one.attr for one in (*actor.maps, *actor.lists)}
         plain = _plain_fields(actor, instance) if name not in collections else {}
         if name:
@@ -192,8 +224,8 @@ class Answering:
         ]
         return {"fields": plain, "timers": timers, "cut_short": cut_short or UNSET}
 
-    def _result(self, question: Question) -> Any:
-        actor, name = question.actor, question.name
+    def _result(self, question: Question, actor: ActorPlan) -> Any:
+        name = question.name
         try:
             result = self._reader.query(actor.cls, question.key, name, **question.arguments)
             shown = as_json_value(result, _collection)
@@ -217,6 +249,11 @@ def fields_of(actor: ActorPlan) -> list[str]:
     """The names of the fields of an actor: plain fields, maps, lists."""
     names: tuple[str, ...] = getattr(actor.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
     return [*names, *(one.attr for one in (*actor.maps, *actor.lists))]
+
+
+def table_fields(table: Topic[Any, Any]) -> dict[str, EventField]:
+    """The fields of the events of a table, by their names in its records."""
+    return {one.encode_name: one for kind in table.types for one in event_fields(kind).values()}
 
 
 def _plain_fields(actor: ActorPlan, instance: Any) -> dict[str, Any]:

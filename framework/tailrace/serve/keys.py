@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.declare.topic import Topic
 from tailrace.core.values.types import spell
 from tailrace.history.reading.named_keys import meanings
 from tailrace.serve.unanswered import BAD_REQUEST, Unanswered
@@ -25,9 +26,9 @@ from tailrace.serve.unanswered import BAD_REQUEST, Unanswered
 _SHOWN = 80
 
 
-def key_in_url(actor: ActorPlan, written: str | bytes) -> Any:
-    """The key of an actor that a part of a URL means. Raises Unanswered (400)."""
-    codec, data = actor.key_codec, unquote_to_bytes(written)
+def key_in_url(of: ActorPlan | Topic[Any, Any], written: str | bytes) -> Any:
+    """The key of an actor or table that a part of a URL means. Raises Unanswered (400)."""
+    codec, data = of.key_codec, unquote_to_bytes(written)
     if codec.type is bytes:
         return data
     try:
@@ -39,6 +40,6 @@ def key_in_url(actor: ActorPlan, written: str | bytes) -> Any:
     raise Unanswered(
         f"{shown} is no key of type {spell(codec.type)}",
         status=BAD_REQUEST,
-        actor=actor.name,
+        **{"topic" if isinstance(of, Topic) else "actor": of.name},
         hint="Write an int in decimal digits, a UUID or date in ISO form, a tuple as a JSON array, and percent-encode the result.",
     )

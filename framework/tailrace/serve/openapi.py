@@ -6,15 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.core.declare.plan import ActorPlan
-from tailrace.serve.answers import LIMIT, MOST, Answer, Questions, fields_of
+from tailrace.serve.answers import LIMIT, MOST, Answer, Questions, fields_of, table_fields
 from tailrace.serve.queries import Query
 from tailrace.serve.unanswered import BAD_REQUEST, ELSEWHERE, NOT_FOUND, NOT_YET
 
 _REF: Final = "#/components/schemas/{name}"
 _REFUSALS: Final = {
     BAD_REQUEST: "The key or an argument is wrong.",
-    NOT_FOUND: "There is no such actor, instance, field or query.",
+    NOT_FOUND: "There is no such actor or table, instance or value, field or query.",
     ELSEWHERE: "Another process follows the partition of the key.",
     NOT_YET: "The partition is being restored, or cannot be read.",
 }
@@ -32,16 +31,21 @@ def description(questions: Questions) -> dict[str, Any]:
     for actor in plan.actors:
         path = f"/actors/{actor.name}/{{key}}"
         about = (actor.cls.__doc__ or "").strip().partition("\n")[0] or f"An instance of {actor.name}."
-        paths[path] = _operation(actor, about, [_KEY, _LIMIT], answer)
+        paths[path] = _operation(actor.name, about, [_KEY, _LIMIT], answer)
         for name in fields_of(actor):
-            paths[f"{path}/{name}"] = _operation(actor, f"The field {name}.", [_KEY, _LIMIT], answer)
+            paths[f"{path}/{name}"] = _operation(actor.name, f"The field {name}.", [_KEY, _LIMIT], answer)
         for name, query in questions.queries[actor.name].items():
             result = _schema(query.result, components)
-            typed = {"allOf": [answer, {"type": "object", "properties": {"result": result}}]}
+            typed = _with(answer, "result", result)
             parameters = [_KEY, *_parameters(query, components)]
             paths[f"{path}/{name}"] = _operation(
-                actor, query.about or f"The query {name}.", parameters, typed
+                actor.name, query.about or f"The query {name}.", parameters, typed
             )
+    for table, topic in questions.tables.items():
+        fields = {f"/{name}": (f"The field {name}.", one.type) for name, one in table_fields(topic).items()}
+        for name, (about, kind) in {"": (f"A value of {table}.", topic.type), **fields}.items():
+            typed = _with(answer, "value", _schema(kind, components))
+            paths[f"/tables/{table}/{{key}}{name}"] = _operation(table, about, [_KEY], typed)
     return {
         "openapi": "3.1.0",
         "info": {"title": plan.app, "version": plan.version},
@@ -65,12 +69,16 @@ _LIMIT: Final[Schemas] = {
 }
 
 
-def _operation(actor: ActorPlan, about: str, parameters: list[Schemas], answer: Schemas) -> Schemas:
+def _with(answer: Schemas, name: str, schema: Schemas) -> Schemas:
+    return {"allOf": [answer, {"type": "object", "properties": {name: schema}}]}
+
+
+def _operation(of: str, about: str, parameters: list[Schemas], answer: Schemas) -> Schemas:
     responses: Schemas = {
         "200": {"description": "The answer.", "content": {"application/json": {"schema": answer}}}
     }
     responses |= {str(status): {"description": text} for status, text in _REFUSALS.items()}
-    return {"get": {"summary": about, "tags": [actor.name], "parameters": parameters, "responses": responses}}
+    return {"get": {"summary": about, "tags": [of], "parameters": parameters, "responses": responses}}
 
 
 def _parameters(query: Query, components: Schemas) -> list[Schemas]:

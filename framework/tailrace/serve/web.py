@@ -1,4 +1,4 @@
-"""Answers over HTTP: an ASGI application that also follows the changelog, in the same thread.
+"""Answers over HTTP: an ASGI application that also follows the log, in the same thread.
 
 The loop of events does both in turn: a step of a follower takes some milliseconds, a question less than one. So no answer sees half a
 commit, and no lock is needed. Keys are read from the raw path: ``%2F`` in a key is no separator, and ``..`` is a key like others.
@@ -26,7 +26,7 @@ from tailrace.serve.openapi import description
 from tailrace.serve.page.page import Page
 from tailrace.serve.unanswered import BAD_REQUEST, NOT_FOUND, NOT_YET, Unanswered
 
-ACTORS: Final = b"/actors/"
+ASKED: Final = b"/actors/", b"/tables/"
 _POLL_S: Final = 0.02
 _ARGUMENTS: Final = 100
 _MORE: Final[dict[int, tuple[Header, ...]]] = {
@@ -61,7 +61,7 @@ class Web:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI. Questions are not routed by Starlette: that takes as long as the answer."""
-        if scope["type"] != "http" or not scope["raw_path"].startswith(ACTORS):
+        if scope["type"] != "http" or not scope["raw_path"].startswith(ASKED):
             await self._others(scope, receive, send)
             return
         status, body = self._answered(scope)
@@ -72,9 +72,9 @@ class Web:
             status = HTTPStatus.METHOD_NOT_ALLOWED
             return status, _encode(Refusal(status, "A question is asked with GET."))
         try:
-            actor, key, name = _parts(scope["raw_path"][len(ACTORS) :])
+            kind, of, key, name = _parts(scope["raw_path"])
             given = _arguments(scope["query_string"])
-            answer = self._followers.answer(self._questions.question(actor, key, name, given))
+            answer = self._followers.answer(self._questions.question(of, key, name, given, kind))
             return HTTPStatus.OK, _encode(answer)
         except Unanswered as error:
             return error.status, _encode(Refusal(error.status, str(error)))
@@ -91,8 +91,8 @@ class Web:
     async def _follow(self) -> None:
         while True:
             worked = False
-            for number in self._followers.numbers:
-                if self._followers.step(number):
+            for one in self._followers.all:
+                if one.step():
                     worked = True
                     await asyncio.sleep(0)
             if not worked:
@@ -111,16 +111,16 @@ class Web:
         return Response(_encode({"partitions": reports}), status, media_type="application/json")
 
 
-def _parts(path: bytes) -> tuple[str, bytes, str]:
-    """Actor, percent-encoded key, and name in the path after ``/actors/``."""
-    parts = path.split(b"/")
+def _parts(path: bytes) -> tuple[str, str, bytes, str]:
+    """The parts of a path: ``actor`` or ``table``, its name, percent-encoded key, and name."""
+    _, kind, *parts = path.split(b"/")
     if not 2 <= len(parts) <= 3:
         raise Unanswered(
             "this path asks nothing",
             status=NOT_FOUND,
-            hint="Ask /actors/ACTOR/KEY, /actors/ACTOR/KEY/FIELD or /actors/ACTOR/KEY/QUERY?NAME=VALUE. A / in a key is written %2F.",
+            hint="Ask /actors/ACTOR/KEY, /actors/ACTOR/KEY/FIELD, /actors/ACTOR/KEY/QUERY?NAME=VALUE, or of a table /tables/TABLE/KEY. A / in a key is written %2F.",
         )
-    return _text(parts[0]), parts[1], _text(parts[2]) if len(parts) == 3 else ""
+    return _text(kind[:-1]), _text(parts[0]), parts[1], _text(parts[2]) if len(parts) == 3 else ""
 
 
 def _text(part: bytes) -> str:

@@ -158,12 +158,12 @@ def test_a_follower_goes_on_with_the_new_changelog(tmp_path: Path, plan: Plan) -
     question = Questions(plan).question("Counter", "k1", "count", {})
     with ExitStack() as closes:
         log = closes.enter_context(closing(EmbeddedLog(tmp_path / "log", create=False)))
-        followers = Served(plan, log, range(plan.partitions), lambda _plan, _number: MemoryStore())
+        followers = Served(plan, log, range(plan.partitions), lambda *_: MemoryStore())
         closes.callback(followers.close)
 
         def counts(many: int) -> bool:
-            for number in followers.numbers:
-                followers.step(number)
+            for one in followers.all:
+                one.step()
             report = followers.reports()[question.partition]
             return report.offset is not None and followers.answer(question).value == many
 

@@ -397,3 +397,13 @@ class Migrated(tr.Actor):
 
 
 assert_type(Migrated.pounds("a", Pence(5)), Pounds)
+
+
+def asked(client: tr.Client) -> None:
+    assert_type(client.get(tabled, "a"), Order | None)
+    assert_type(client.get(Migrated, "a"), Migrated | None)
+
+
+async def asked_async(client: tr.AsyncClient) -> None:
+    assert_type(await client.get(tabled, "a"), Order | None)
+    assert_type(await client.get(Migrated, "a"), Migrated | None)

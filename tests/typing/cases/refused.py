@@ -278,3 +278,8 @@ tr.migrates()  # error
 
 @tr.migrates(from_version="1")  # error
 def without_old(key: str) -> None: ...
+
+
+def asked(client: tr.Client) -> None:
+    client.get(tabled, 5)  # error
+    client.get(orders, "a")  # error

@@ -251,6 +251,11 @@ class Plan:
         return frozenset(route.name for one in self.inputs if one.repartitioned for route in one.routes)
 
     @property
+    def tables(self) -> Mapping[str, Topic[Any, Any]]:
+        """The tables that the app reads or writes, by name."""
+        return {name: one for name, one in self.topics.items() if one.is_table}
+
+    @property
     def has_messages(self) -> bool:
         """Whether an actor takes messages."""
         return any(actor.messages for actor in self.actors)

@@ -139,7 +139,8 @@ class Page:
                 answer = self._followers.answer(
                     self._questions.question(actor, self._in_url(actor, key), "", {})
                 )
-            return {"actors": [*self._questions.actors], "actor": actor, "key": key, "answer": answer}
+            names = [*self._questions.actors, *self._questions.tables]
+            return {"names": names, "actor": actor, "key": key, "answer": answer}
 
         return await self._shown("key.html", content)
 
@@ -147,7 +148,7 @@ class Page:
         actor, key = request.query_params.get("actor", ""), request.query_params.get("key", "")
 
         async def content() -> dict[str, Any]:
-            asked = self._questions.question(actor, self._in_url(actor, key), "", {})
+            asked = self._questions.question(actor, self._in_url(actor, key), "", {}, "actor")
             trace = await run_in_threadpool(self._replays.trace, key, asked.partition)
             return {"actor": actor, "key": key, "trace": trace}
 
@@ -155,7 +156,7 @@ class Page:
 
     def _in_url(self, actor: str, key: str) -> str:
         """A typed key as it is written in a URL. One of bytes is typed as that."""
-        plan = self._questions.actors.get(actor)
+        plan = self._questions.actors.get(actor) or self._questions.tables.get(actor)
         return key if plan is not None and plan.key_codec.type is bytes else quote(key, safe="")
 
     async def _letters(self, request: Request) -> Response:
