@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.dev.session import AFTER_AN_ERROR
 from tailrace.projects.project import write_project
+from tailrace.serve.page.dev import DIFFERENT, EQUAL
 from tests.dev.developing import RUNS, Browser, Session, command
 from tests.runtime.processes import wait_until
 
@@ -136,11 +137,16 @@ def test_kill_and_replay_in_a_browser_and_no_event_is_lost_or_repeated(
         wait_until(lambda: "killed with SIGKILL" in browser.run(text), "the page says what came of it")
         check_orders(session, 2 * ORDERS)
         browser.click("Replay")
-        wait_until(lambda: "0 bytes differ" in browser.run(text), "the page says what came of it")
+        wait_until(lambda: EQUAL in browser.run(text), "the page says what came of it")
         records = re.search(r"([\d,]+) records", browser.run(text))
         assert records is not None
         assert int(records[1]) == 2 * (ORDERS + ORDERS // 3)
-    assert "was ended by SIGKILL: starting it again" in session.said()
+        assert "was ended by SIGKILL: starting it again" in session.said()
+        session.change("PAY_WITHIN_MS = 30", "PAY_WITHIN_MS = -30")
+        session.until(lambda: session.said().count("answering") == 2, "the new code is in use")
+        browser.open(f"{session.url}/")
+        browser.click("Replay")
+        wait_until(lambda: DIFFERENT in browser.run(text), "the new code would have cancelled what was paid")
 
 
 def test_only_the_page_itself_can_kill(session: Session) -> None:

@@ -11,10 +11,15 @@ from typing import Final
 
 import msgspec
 
-from tailrace.serve.page.history import Replays
+from tailrace.serve.page.history import DIFFERENCES, Replays
 from tailrace.serve.unanswered import FAILED, Unanswered
 
 _PATIENCE_S: Final = 30.0
+EQUAL: Final = "0 bytes differ from the live run."
+DIFFERENT: Final = (
+    "the results differ. If the code has changed since the first event, this is what the new code would have done. If it has not, a handler "
+    "uses something else than its event, its state and ctx."
+)
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -72,6 +77,6 @@ class Dev:
 
     def replay(self) -> None:
         """Replay all that the app has done, and compare. Raises Unanswered."""
-        self.done = "Replay: 0 bytes differ from the live run.\n\n" + "\n".join(
-            self._replays.compared(self.note.state)
-        )
+        lines = self._replays.compared(self.note.state)
+        said = EQUAL if f"{DIFFERENCES}none" in lines else DIFFERENT
+        self.done = "\n".join((f"Replay: {said}", "", *lines))
