@@ -35,7 +35,7 @@ def dev(*, app: str, options: tuple[str, ...], folder: Path, state: Path, http: 
 
     The state is kept. Where it does not fit the changed code, the error says which option of `tailrace run`
     helps; this command takes these options, too. The page can kill the worker and replay what it has done.
-    Ctrl-C stops both; `tailrace run` goes on with the log and the state.
+    Ctrl-C stops both; `tailrace run` continues with the log and the state.
     """
     http = http or "127.0.0.1:8080"
     listen = Http(http, None, None, None, None).listen()

@@ -2,12 +2,12 @@
 
     event                        what the session does
     a file of the app changes    looks at the new code. If it is valid, worker and page are restarted with it; the state is kept.
-                                 If not, they go on with the old code, and the error is shown
+                                 If not, they keep running with the old code, and the error is shown
     the worker is killed         starts it again at once: it resumes from its last commit
     the worker fails             shows the error, on the page too, and waits for the next change. So does a state that does not
                                  fit the code
     the page ends                ends with its error
-    SIGTERM, Ctrl-C              stops both. The worker commits, and `tailrace run` can go on with the log and the state
+    SIGTERM, Ctrl-C              stops both. The worker commits, and `tailrace run` can continue with the log and the state
 
 The page learns of the worker from a note, a file that is replaced as a whole (``serve.page.dev``).
 """
