@@ -15,7 +15,7 @@ import pytest
 from tailrace.dev.session import AFTER_AN_ERROR
 from tailrace.projects.project import write_project
 from tailrace.serve.page.dev import DIFFERENT, EQUAL
-from tests.dev.developing import RUNS, Browser, Session, command
+from tests.dev.developing import RUNS, Browser, Session, command, free_port
 from tests.runtime.processes import wait_until
 
 ORDERS = 12
@@ -191,7 +191,7 @@ def test_options_of_run_reach_the_worker(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_run_is_a_sentence(arguments: list[str], says: str, tmp_path: Path) -> None:
     write_project(tmp_path / "shop", "service")
-    done = command(tmp_path / "shop", "dev", *arguments)
+    done = command(tmp_path / "shop", "dev", "--http", f"127.0.0.1:{free_port()}", *arguments)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 def shown(server: Asked, path: str, status: int = 200) -> str:
     said = server.ask(path)
-    assert said.status == status
+    assert said.status == status, said.body
     assert "default-src 'none'" in said.headers["content-security-policy"]
     assert isinstance(said.body, bytes)
     return said.body.decode()

@@ -5,6 +5,7 @@ A replay calls the handlers of the app, and may take long: one runs at a time, f
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -78,12 +79,13 @@ class Replays:
             finally:
                 limit.cancel()
                 process.kill()
-        if code < 0:
+        if code == -signal.SIGKILL:
             raise Unanswered(
                 f"the replay took longer than {_PATIENCE_S:.0f} s and was ended",
                 status=FAILED,
                 hint="Run tailrace replay on the command line.",
             )
         if code and not any(line.startswith(DIFFERENCES) for line in kept):
-            raise Unanswered(f"the replay failed: {' '.join(kept)[-_LONGEST:]}", status=FAILED)
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else "failed"
+            raise Unanswered(f"the replay {how}: {' '.join(kept)[-_LONGEST:]}", status=FAILED)
         return Trace([*kept], count - len(kept))
