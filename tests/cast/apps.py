@@ -13,18 +13,9 @@ from tests.proof.seeds import shuffled
 CAST: dict[str, Callable[[Random], Case]] = {
     one.__name__: one
     for one in (
-        counting.count,
-        counting.ships,
-        counting.failing,
-        trading.shop,
-        trading.orders,
-        trading.messages,
-        operators.windows,
-        operators.joins,
-        operators.tables,
-        operators.broadcast,
-        operators.chained,
-        random_webs.webs,
+        *(counting.count, counting.ships, counting.failing, trading.shop),
+        *(trading.orders, trading.messages, operators.windows, operators.joins),
+        *(operators.tables, operators.broadcast, operators.chained, random_webs.webs),
     )
 }
 

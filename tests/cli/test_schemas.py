@@ -13,19 +13,8 @@ LOCK = Path(__file__).parents[2] / "schemas" / "schemas.lock.json"
 SERVICES = [
     f"services.{name}:app"
     for name in (
-        "sensors",
-        "forwarder",
-        "count_with_timeout",
-        "shapes",
-        "flights.aircraft",
-        "flights.airport",
-        "flights.delays",
-        "rooms",
-        "words",
-        "stocks",
-        "threes",
-        "fraud",
-        "lab.forecast",
+        *("sensors", "forwarder", "count_with_timeout", "shapes", "flights.aircraft", "flights.airport"),
+        *("flights.delays", "rooms", "words", "stocks", "threes", "fraud", "lab.forecast"),
     )
 ]
 

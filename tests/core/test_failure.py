@@ -44,20 +44,10 @@ def adds(value: Any) -> int:
 
 
 MISTAKES = (
-    "attribute",
-    "attribute in a helper",
-    "attribute in a library",
-    "name",
-    "name before its value",
-    "name in a helper",
-    "operand",
-    "operand in a library",
-    "call",
-    "call of the context",
-    "emit of another type",
-    "emit of what cannot be encoded",
-    "wrong value of a field",
-    "end of the program",
+    *("attribute", "attribute in a helper", "attribute in a library", "name"),
+    *("name before its value", "name in a helper", "operand", "operand in a library"),
+    *("call", "call of the context", "emit of another type"),
+    *("emit of what cannot be encoded", "wrong value of a field", "end of the program"),
 )
 """What is wrong in these handlers is their code."""
 

@@ -60,15 +60,8 @@ def test_at_the_end_of_input_timers_lie_between_the_events_of_a_stream() -> None
         state = h.state(Reader, "x")
         assert state is not None
         assert state.seen == [
-            "inner 5",
-            "inner 22",
-            "passed 22",
-            "timer 23",
-            "inner 25",
-            "passed 32",
-            "timer 33",
-            "passed 42",
-            "timer 43",
+            *("inner 5", "inner 22", "passed 22", "timer 23", "inner 25"),
+            *("passed 32", "timer 33", "passed 42", "timer 43"),
         ]
 
 

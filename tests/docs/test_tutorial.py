@@ -9,18 +9,9 @@ import pytest
 from tests.docs.page import ROOT, play
 
 PAGES = [
-    "docs/client.md",
-    "docs/tutorial.md",
-    "docs/testing.md",
-    "docs/event-time.md",
-    "docs/windows.md",
-    "docs/joins.md",
-    "docs/explore.md",
-    "docs/reshape.md",
-    "docs/rolling.md",
-    "docs/snapshots.md",
-    "docs/upgrade-and-backfill.md",
-    "docs/upgrades.md",
+    *("docs/client.md", "docs/tutorial.md", "docs/testing.md", "docs/event-time.md"),
+    *("docs/windows.md", "docs/joins.md", "docs/explore.md", "docs/reshape.md", "docs/rolling.md"),
+    *("docs/snapshots.md", "docs/upgrade-and-backfill.md", "docs/upgrades.md"),
 ]
 
 

@@ -93,17 +93,8 @@ def _folded(one: agg.Aggregate[Sale, Any, Any], events: list[tuple[int, Sale]]) 
 
 def drawn(random: Random) -> list[tuple[int, Sale]]:
     numbers = [
-        0.1,
-        1e16,
-        -1e16,
-        1e-300,
-        -0.0,
-        5e-324,
-        1e280,
-        -1e280,
-        3.0,
-        random.random(),
-        random.gauss(0, 1e5),
+        *(0.1, 1e16, -1e16, 1e-300, -0.0, 5e-324, 1e280),
+        *(-1e280, 3.0, random.random(), random.gauss(0, 1e5)),
     ]
     return [
         (
