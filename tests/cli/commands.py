@@ -17,6 +17,12 @@ from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 
 SHOP = "tests.cli.shop:app"
+TO_THE_END = ("--end-of-input", "--after-end")
+
+
+def at(folder: Path) -> tuple[str, Path, str, Path]:
+    """Where a service is that has all it has in a folder."""
+    return "--log", folder / "log", "--state", folder / "state"
 
 
 class Ended(NamedTuple):

@@ -54,17 +54,8 @@ class Life:
 
     def run(self, app: str, *options: str) -> str:
         """Run an app as far as its inputs are there."""
-        state = self.folder / app
-        return tailrace(
-            "run",
-            f"tests.tables.stock:{app}",
-            "--log",
-            self.log.place,
-            "--state",
-            state,
-            "--create-topics",
-            *options,
-        )
+        where = ("--log", self.log.place, "--state", self.folder / app, "--create-topics")
+        return tailrace("run", f"tests.tables.stock:{app}", *where, *options)
 
     def copy(self, app: str) -> dict[str, int]:
         """The copy in the committed state of a reader."""

@@ -35,9 +35,8 @@ from tailrace.lab.upgrade.steps import Steps
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Manifest, Place, Snapshots
+from tests.history.rebuilding.lived import live_on
 from tests.lab.in_process import Here
 from tests.lab.upgrade.stage import (
     BUG,
@@ -63,18 +62,7 @@ class StoppedError(BaseException):
 
 def serve(app: str, folder: Path, *, ends: bool = False) -> None:
     """A process of a version runs until it has handled everything, and leaves."""
-    options = ServiceOptions(
-        app,
-        folder / "log",
-        folder / f"state-of-{app.partition(':')[0]}",
-        commit_interval_ms=20,
-        until_end=not ends,
-        end_of_input=ends,
-        after_end=ends,
-        create_topics=True,
-        log_format="json",
-    )
-    Host(options, find_app(app).plan()).run()
+    live_on(folder, app, ends=ends, state=f"state-of-{app.partition(':')[0]}")
 
 
 @pytest.fixture(scope="module")
