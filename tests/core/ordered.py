@@ -57,9 +57,12 @@ def joining(
         ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
 
     body = {
-        "__module__": __name__, "__annotations__": {"seen": int}, "seen": 0,
+        "__module__": __name__,
+        "__annotations__": {"seen": int},
+        "seen": 0,
         **{f"on_{one}": handler(one) for one in reversed(topics)},
-        "unnamed": tr.on_timer(unnamed), "moved": tr.on_timer("moved")(moved),
+        "unnamed": tr.on_timer(unnamed),
+        "moved": tr.on_timer("moved")(moved),
     }
     app.actor(cast(Any, type(tr.Actor))("Join", (tr.Actor,), body, order=order))
     return app
