@@ -159,11 +159,8 @@ def test_a_record_that_cannot_be_handled_is_a_dead_letter_with_its_reason_or_sto
         h.send(shapes, Circle("k", 1_001))
         (letter,) = h.dead_letters()
         assert (letter.reason, letter.key, letter.value) == (reason, b"the record's key", value)
-        assert (letter.topic, letter.headers["tailrace-offset"], letter.headers["h"]) == (
-            "shapes",
-            b"1",
-            b"1",
-        )
+        wanted = ("shapes", b"1", b"1")
+        assert (letter.topic, letter.headers["tailrace-offset"], letter.headers["h"]) == wanted
         (record,) = h.log.read("shapes.dead-letters")
         assert record.timestamp_ms == 77
         assert (kept(h, pile, "k").n, h.watermark()) == (2, 1_000)

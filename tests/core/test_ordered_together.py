@@ -150,10 +150,5 @@ def test_events_that_wait_in_one_operator_have_their_turn_before_the_others_adva
         h.send(slow, Seen("x", 10), Seen("x", 300))
         h.send(fast, Seen("x", 500))
         h.end_of_input()
-        assert [one.text for one in h.emitted(notes)] == [
-            "sent 10 at 9",
-            "10 at 9",
-            "sent 300 at 299",
-            "300 at 299",
-            "500 at 499",
-        ]
+        wanted = ["sent 10 at 9", "10 at 9", "sent 300 at 299", "300 at 299", "500 at 499"]
+        assert [one.text for one in h.emitted(notes)] == wanted

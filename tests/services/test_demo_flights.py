@@ -188,12 +188,8 @@ def test_what_is_lost_or_said_twice_is_found(small):
     joined = airport.in_weather(moved, None)
     hour = HourlyStatistics("EWR", 0, 1, 1, 0, 0, 1, 0, 1, None)
     results = Results([hour, HourlyStatistics("JFK", 0, 1, 0, 1, 0, 0, 0, None, None)], [], [])
-    assert [line.partition(":")[0] for line in accounts.errors(small, Results([], [], []))] == [
-        "movements",
-        "departures-in-weather",
-        "hourly-statistics",
-        "hourly-statistics",
-    ]
+    wanted = ["movements", "departures-in-weather", "hourly-statistics", "hourly-statistics"]
+    assert [line.partition(":")[0] for line in accounts.errors(small, Results([], [], []))] == wanted
     say(small, aircraft.movements, moved)
     say(small, airport.departures_in_weather, joined)
     assert accounts.errors(small, results) == []

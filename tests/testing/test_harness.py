@@ -139,11 +139,8 @@ def test_nothing_of_a_failed_handler_remains_and_its_event_is_a_dead_letter():
         assert (found.count, found.tags, len(found.boxes), list(found.history)) == (2, ["x", "y"], 0, [])
         assert h.timers(Everything, "a") == {}
         (letter,) = h.dead_letters()
-        assert (letter.topic, letter.reason, letter.error) == (
-            "main",
-            "handler-failed",
-            "ValueError: as told",
-        )
+        wanted = ("main", "handler-failed", "ValueError: as told")
+        assert (letter.topic, letter.reason, letter.error) == wanted
         assert (letter.key, everything.main.decode(letter.value or b"")) == (b"a", Do("a", 1_001, "fail"))
         assert letter.headers["tailrace-offset"] == b"1"
         assert h.metrics == {"done": 2}

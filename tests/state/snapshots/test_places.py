@@ -165,11 +165,6 @@ def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
         ExtraModule("pyarrow.feather", "snapshots", "parquet").read_table  # asking for it is the failure
 
 
-def test_the_framework_is_imported_without_pyarrow() -> None:
-    program = "import sys, tailrace, tailrace.state.snapshots; assert 'pyarrow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
 @pytest.mark.parametrize("path", ["/proc/snapshots", "{file}", "{file}/within"])
 def test_a_folder_that_cannot_be_made_is_unavailable(path: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
