@@ -53,6 +53,13 @@ def done(*arguments: object, stdin: bytes = b"") -> Ended:
     return ended
 
 
+def refused(*arguments: object, code: int = 2) -> str:
+    """What a command says that has to fail with this code."""
+    ended = run(*arguments)
+    assert ended.code == code, ended.err
+    return ended.err
+
+
 def records(folder: Path, topic: str) -> list[Any]:
     """All records of a topic, with their partitions."""
     log = EmbeddedLog(folder, create=False)

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 from tests.cli.shop import visits
 
 
@@ -75,10 +75,9 @@ def test_wrong_arguments_are_told_in_one_line(folder, arguments, said) -> None:
 
 @pytest.mark.parametrize("command", [["list"], ["dump", "t"], ["tail", "t"], ["append", "t"]])
 def test_a_log_that_is_not_there_is_not_made_by_looking(tmp_path, command) -> None:
-    ended = run("log", *command, "--log", tmp_path / "log")
-    assert ended.code == 1
-    assert "there is no log in" in ended.err
-    assert ended.err.endswith("Correct the path (--log), or create it with `tailrace log create`.\n")
+    said = refused("log", *command, "--log", tmp_path / "log", code=1)
+    assert "there is no log in" in said
+    assert said.endswith("Correct the path (--log), or create it with `tailrace log create`.\n")
     assert not (tmp_path / "log").exists()
 
 

@@ -223,12 +223,9 @@ def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None
 @pytest.mark.parametrize(
     ("app", "on_error", "goes_on"),
     [
-        ("app", "stop", False),
-        ("app", "dead-letter", False),
-        ("app", "dead-letter-all", True),
-        ("lenient", "dead-letter", False),
-        ("lenient", "dead-letter-all", True),
-        ("lenient_in_all", "dead-letter", True),
+        *(("app", "stop", False), ("app", "dead-letter", False)),
+        *(("app", "dead-letter-all", True), ("lenient", "dead-letter", False)),
+        *(("lenient", "dead-letter-all", True), ("lenient_in_all", "dead-letter", True)),
     ],
 )
 def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
