@@ -54,14 +54,8 @@ def forms() -> dict[str, dict[str, tuple[Any, ...]]]:
             if isinstance(option, click.Option):
                 name = max(option.opts, key=len)
                 found[name][command] = (
-                    sorted(option.opts),
-                    repr(option.type),
-                    option.multiple,
-                    option.is_flag,
-                    option.required,
-                    repr(option.default),
-                    option.metavar,
-                    option.envvar,
+                    *(sorted(option.opts), repr(option.type), option.multiple, option.is_flag),
+                    *(option.required, repr(option.default), option.metavar, option.envvar),
                 )
     return {name: of for name, of in found.items() if len(of) > 1}
 

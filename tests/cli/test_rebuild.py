@@ -200,14 +200,10 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(tm
     arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "made", "--workers", 1)
     opened = EmbeddedLog(tally / "log", create=False)  # so that the other needs no room to open the log
     ended = subprocess.run(
-        [sys.executable, "-B", "-m", "tailrace", *map(str, arguments)],
-        cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
-    )
+        [sys.executable, "-B", "-m", "tailrace", *map(str, arguments)], cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}", "PATH": ""}, capture_output=True, text=True,
+        check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
+    )  # fmt: skip
     opened.close()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()

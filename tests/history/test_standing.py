@@ -138,14 +138,10 @@ class Billing:
 
         elapsed = [self.clock_ms]
         worker = Worker(
-            self.plan,
-            self.log,
-            range(PARTITIONS),
-            lambda number: self.stores[number],
+            self.plan, self.log, range(PARTITIONS), lambda number: self.stores[number],
             settings=replace(_SETTINGS, bounded=True),
-            hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin),
-            clock=lambda: elapsed[0],
-        )
+            hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin), clock=lambda: elapsed[0],
+        )  # fmt: skip
         worker.start()
         for _ in range(2):
             while worker.turn() or not worker.quiet:

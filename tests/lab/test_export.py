@@ -141,16 +141,8 @@ def test_a_topic_has_a_row_for_each_record(tmp_path: Path, life) -> None:
         by_place[row["_partition"]].append(row["at"])
         found.append(
             (
-                row["yard"],
-                row["slot"],
-                row["at"],
-                row["kind"],
-                Decimal(row["weight"]),
-                row["took"],
-                row["tags"],
-                row["note"],
-                row["ratio"],
-                row["amount"],
+                *(row["yard"], row["slot"], row["at"], row["kind"], Decimal(row["weight"])),
+                *(row["took"], row["tags"], row["note"], row["ratio"], row["amount"]),
             )
         )
     expected = [

@@ -369,14 +369,9 @@ class TestStopped:
             world.store = lagging
             world.now_ms += 10 * DAY_MS
         partition = Partition(
-            world.plan,
-            0,
-            world.log,
-            world.store,
-            lambda: world.now_ms,
-            lineage=LINEAGE,
-            settings=PartitionSettings(restore_batch=5),
-        )
+            world.plan, 0, world.log, world.store, lambda: world.now_ms,
+            lineage=LINEAGE, settings=PartitionSettings(restore_batch=5),
+        )  # fmt: skip
         writes = world.operations.count("store")
         for _ in range(batches):
             assert partition.step()

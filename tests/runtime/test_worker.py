@@ -12,7 +12,6 @@ import pytest
 
 from tailrace.core import errors
 from tailrace.core.records import Output
-from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import STARTING
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
@@ -303,24 +302,6 @@ def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
     check_counts(machine.log, 1, 1)
     worker.leave()
     timer.join()
-
-
-def test_an_app_with_other_inputs_is_refused_unless_it_is_meant() -> None:
-    machine = Machine()
-    machine.log.append_all(ticks(KEYS, ROUNDS))
-    run_to_the_end(machine.worker(bounded=True))
-    changed = make_app(extra_input=True).plan()
-    prepare_log(machine.log, changed, create_declared=True)
-    refused = machine.worker(plan=changed)
-    with pytest.raises(errors.InputsChangedError, match=r"now reads 'more'.*--change-inputs"):
-        refused.start()
-    refused.leave()
-    run_to_the_end(machine.worker(plan=changed, change_inputs=True, bounded=True))
-    back = machine.worker()
-    with pytest.raises(errors.InputsChangedError, match="no longer reads 'more'"):
-        back.start()
-    back.leave()
-    run_to_the_end(machine.worker(plan=changed, bounded=True))
 
 
 def test_the_status_counts_records_and_lag_and_knows_the_watermark() -> None:

@@ -121,19 +121,9 @@ def test_a_service_that_ends_by_itself_fails_the_run_with_its_last_words(tmp_pat
 @pytest.mark.parametrize(("same", "other", "fails"), [(12, 0, False), (11, 1, True), (0, 0, True)])
 def test_rows_that_differ_from_the_log_fail_the_demo_and_so_does_no_comparison(same, other, fails):
     made = Rebuilt(
-        "airport",
-        "id",
-        "tape",
-        "local",
-        9,
-        0,
-        9,
-        rows=10,
-        keys=5,
-        seconds=1,
-        same_rows=same,
-        other_rows=other,
-    )
+        "airport", "id", "tape", "local", 9, 0, 9, rows=10,
+        keys=5, seconds=1, same_rows=same, other_rows=other,
+    )  # fmt: skip
     assert bool(made.failures()) is fails
 
 
