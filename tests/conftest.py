@@ -47,12 +47,8 @@ FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults 
 FUZZING = SEEDS > 1000
 
 WAITING = (
-    "tests/test_benchmarks.py",
-    "tests/kafka",
-    "tests/registry/test_registry.py",
-    "tests/soak",
-    "tests/services",
-    "tests/spark",
+    *("tests/test_benchmarks.py", "tests/kafka", "tests/registry/test_registry.py"),
+    *("tests/soak", "tests/services", "tests/spark"),
 )
 """What waits for other processes. One worker of pytest-xdist begins with it, the others compute meanwhile, and what is left for the
 end are short tests, which are shared out well."""

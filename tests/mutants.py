@@ -25,17 +25,10 @@ FLOOR = 0.7
 """The least share of mutants that must be noticed. Some cannot be: they change only how fast the code is, or nothing."""
 
 _ENGINE = (
-    "tests/proof/test_laws.py",
-    "tests/core/test_ordered.py",
-    "tests/core/test_merge.py",
-    "tests/core/test_watermarks.py",
-    "tests/core/test_timers.py",
-    "tests/proof/test_replay.py",
-    "tests/proof/test_independent.py",
-    "tests/oracle/test_oracle.py",
-    "tests/proof/test_event_time.py",
-    "tests/proof/test_simulation.py",
-    "tests/proof/test_stops.py",
+    *("tests/proof/test_laws.py", "tests/core/test_ordered.py", "tests/core/test_merge.py"),
+    *("tests/core/test_watermarks.py", "tests/core/test_timers.py", "tests/proof/test_replay.py"),
+    *("tests/proof/test_independent.py", "tests/oracle/test_oracle.py"),
+    *("tests/proof/test_event_time.py", "tests/proof/test_simulation.py", "tests/proof/test_stops.py"),
 )
 _RUNTIME = (
     "tests/runtime/test_partition.py",

@@ -145,14 +145,8 @@ def last_of(rest: str) -> str:
 def test_what_threads_decode_has_a_decoder_that_was_made_at_import() -> None:
     """Two threads that are the first to decode a struct of msgspec end the process by SIGSEGV."""
     rooms = (
-        "core",
-        "http",
-        "log",
-        "runtime",
-        "serve",
-        "history/dead_letters",
-        "history/reading",
-        "history/status",
+        *("core", "http", "log", "runtime", "serve"),
+        *("history/dead_letters", "history/reading", "history/status"),
     )
     files = [one for room in rooms for one in (FRAMEWORK / room).rglob("*.py")]
     files += [*(FRAMEWORK / "state" / "snapshots").glob("*.py"), FRAMEWORK / "lab" / "versions.py"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.declare.broadcast import tokens
 from tailrace.core.errors import DefinitionError, QueryError
+from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.graph.model import graph_of
 from tailrace.log.embedded import EmbeddedLog
@@ -21,23 +23,103 @@ from tailrace.state.snapshots.arrow import parquet
 from tailrace.testing import Harness
 from tailrace.testing.exploring.exploration import explore_feed
 from tailrace.testing.exploring.feed import feed_of, feed_of_log
-from tests.broadcast.app import (
-    KINDS,
-    Payment,
-    Rule,
-    Verdict,
-    make_app,
-    ordered,
-    payments,
-    records,
-    rules,
-    verdict,
-    verdicts,
-)
 from tests.history.rebuilding.lived import append, done, live_on
 from tests.runtime.bounded_run import read_all
 
-APP = "tests.broadcast.app:app"
+KINDS = 40
+
+
+class Rule(msgspec.Struct, frozen=True):
+    kind: tr.Key[str]
+    version: int
+    limit: float
+    tags: tuple[str, ...] = ()
+
+
+class Payment(msgspec.Struct, frozen=True):
+    account: tr.Key[str]
+    at: tr.EventTime[int]
+    kind: str
+    amount: int
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    account: tr.Key[str]
+    at: tr.EventTime[int]
+    kind: str
+    version: int | None
+    is_over: bool
+    rules: int
+
+
+def make_app(*, partitions: int = 4, order: Literal["arrival", "event-time"] = "arrival") -> tr.App:
+    app = tr.App("payments", partitions=partitions)
+    payments = app.topic("paid", Payment)
+    of_kind = app.topic("rules", Rule, broadcast=True)
+    verdicts = app.topic("verdicts", Verdict)
+
+    @app.actor
+    class Account(tr.Actor, order=order):
+        count: int = 0
+        rules: tr.Shared[str, Rule] = tr.shared(of_kind)
+
+        @tr.process(payments)
+        def judge(self, event: Payment, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            rule = self.rules.get(event.kind)
+            assert (rule is not None) == (event.kind in self.rules)
+            version = None if rule is None else rule.version
+            is_over = rule is not None and event.amount > self.rules[event.kind].limit
+            count = sum(rule == self.rules[key] for key, rule in self.rules.items())
+            ctx.emit(verdicts, Verdict(event.account, event.at, event.kind, version, is_over, count))
+
+    return app
+
+
+app = make_app()
+
+
+def rules(version: int, kinds: Iterable[int] = range(KINDS)) -> list[Rule]:
+    return [Rule(f"kind-{kind}", version, kind + version, (f"v{version}",)) for kind in kinds]
+
+
+def payments(count: int, start: int = 0) -> list[Payment]:
+    """Of some kinds there is no rule."""
+    return [
+        Payment(f"account-{number % 31}", number * 1_000, f"kind-{number * 7 % (KINDS + 5)}", number % 60)
+        for number in range(start, start + count)
+    ]
+
+
+def verdict(payment: Payment, known: dict[str, Rule]) -> Verdict:
+    """The oracle: by a dict of the newest rules."""
+    rule = known.get(payment.kind)
+    is_over = rule is not None and payment.amount > rule.limit
+    return Verdict(
+        payment.account, payment.at, payment.kind, None if rule is None else rule.version, is_over, len(known)
+    )
+
+
+def verdicts(paid: Sequence[Payment], known: Sequence[Rule]) -> list[Verdict]:
+    table = {one.kind: one for one in known}
+    return ordered(verdict(one, table) for one in paid)
+
+
+def ordered(found: Iterable[Verdict]) -> list[Verdict]:
+    return sorted(found, key=lambda one: (one.at, one.account))
+
+
+def records(events: Sequence[Rule | Payment]) -> list[Output]:
+    """As producers write them."""
+    return [
+        Output("rules", one.kind.encode(), msgspec.json.encode(one), 1_000)
+        if isinstance(one, Rule)
+        else Output("paid", one.account.encode(), msgspec.json.encode(one), one.at)
+        for one in events
+    ]
+
+
+APP = f"{__name__}:app"
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 100])

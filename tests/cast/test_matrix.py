@@ -108,14 +108,9 @@ def remade(
     assert world.folder is not None
     to = world.folder / f"{order}-{engine.name if engine else LocalEngine.name}"
     asked = request(
-        world.folder,
-        app,
-        order=order,
-        outputs=f"parquet:{to}",
-        store="memory",
-        on_error="stop" if order == "tape" else world.plan.on_error,
-        **options,
-    )
+        world.folder, app, order=order, outputs=f"parquet:{to}", store="memory",
+        on_error="stop" if order == "tape" else world.plan.on_error, **options,
+    )  # fmt: skip
     snapshot = opened(asked, rebuild(asked, engine or LocalEngine(1)))
     assert snapshot.verify() == []
     states = rebuilt(snapshot)

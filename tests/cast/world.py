@@ -30,18 +30,10 @@ from unittest import mock
 
 import msgspec
 
-from tailrace.core import rows
+from tailrace.core import errors, rows
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import (
-    BadRecordError,
-    FencedError,
-    HandlerError,
-    LogUnavailableError,
-    StateUnavailableError,
-    TailraceError,
-)
 from tailrace.core.names import transactional_id
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
@@ -331,13 +323,13 @@ class World:
                 act()
         except (
             Kill,
-            HandlerError,
-            BadRecordError,
-            LogUnavailableError,
-            StateUnavailableError,
-            FencedError,
+            errors.HandlerError,
+            errors.BadRecordError,
+            errors.LogUnavailableError,
+            errors.StateUnavailableError,
+            errors.FencedError,
         ) as error:
-            if isinstance(error, FencedError) and not self._disturbed:
+            if isinstance(error, errors.FencedError) and not self._disturbed:
                 raise
             self._note(f"ended by {type(error).__name__}")
             self._armed = None
@@ -351,7 +343,7 @@ class World:
             with repeatable():
                 worker.turn()
                 worker.leave()
-        except (FencedError, HandlerError, BadRecordError) as error:
+        except (errors.FencedError, errors.HandlerError, errors.BadRecordError) as error:
             self._note(f"and ends: {type(error).__name__}")
         self._drop(worker)
         if self._worker is None:
@@ -425,7 +417,7 @@ class World:
     def _check_owned(self, owner: int) -> None:
         """As a claim does: the last who asked for the tasks has them."""
         if owner != self._owners:
-            raise FencedError("another has been started since")
+            raise errors.FencedError("another has been started since")
 
     def _arm(self) -> None:
         strike = self.random.choice(_STRIKES if self.folder is None else _STRIKES_ON_DISK)
@@ -475,6 +467,6 @@ def drop(worker: Worker | None) -> None:
         if slot.partition is not None:
             try:
                 slot.partition.close()
-            except TailraceError:
+            except errors.TailraceError:
                 pass
             slot.partition = None

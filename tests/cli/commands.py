@@ -17,6 +17,12 @@ from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 
 SHOP = "tests.cli.shop:app"
+TO_THE_END = ("--end-of-input", "--after-end")
+
+
+def at(folder: Path) -> tuple[str, Path, str, Path]:
+    """Where a service is that has all it has in a folder."""
+    return "--log", folder / "log", "--state", folder / "state"
 
 
 class Ended(NamedTuple):
@@ -45,6 +51,13 @@ def done(*arguments: object, stdin: bytes = b"") -> Ended:
     ended = run(*arguments, stdin=stdin)
     assert ended.code == 0, ended.err
     return ended
+
+
+def refused(*arguments: object, code: int = 2) -> str:
+    """What a command says that has to fail with this code."""
+    ended = run(*arguments)
+    assert ended.code == code, ended.err
+    return ended.err
 
 
 def records(folder: Path, topic: str) -> list[Any]:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tailrace.core.records import Output
@@ -64,12 +61,3 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(folder, arguments, code,
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1
-
-
-def test_without_pyarrow_the_mend_names_the_extra(folder):
-    program = "import sys; sys.modules['pyarrow'] = None; from tailrace.cli.main import main; main()"
-    arguments = ["archive", "--log", str(folder / "log"), "--to", str(folder / "archive")]
-    command = [sys.executable, "-c", program, *arguments]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    assert ended.returncode == 1
-    assert "pip install 'tailrace[parquet]'" in ended.stderr

@@ -11,9 +11,8 @@ import pytest
 from tailrace.core.records import Output
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tests.cli.commands import Ended, run
+from tests.history.rebuilding.lived import live_on
 from tests.testing.exploring import apps
 
 counting = apps.counts()
@@ -88,16 +87,7 @@ def test_what_the_app_has_written_is_not_taken_from_the_log(tmp_path: Path) -> N
     writer.commit()
     log.close()
     before = explore(tmp_path / "log", "selling", "--json", "--schedules", 3)
-    options = ServiceOptions(
-        f"{HERE}:selling",
-        tmp_path / "log",
-        tmp_path / "state",
-        end_of_input=True,
-        after_end=True,
-        create_topics=True,
-        log_format="json",
-    )
-    Host(options, selling.plan()).run()
+    live_on(tmp_path, f"{HERE}:selling")
     after = explore(tmp_path / "log", "selling", "--json", "--schedules", 3)
     assert before.code == after.code == 0
     assert json.loads(before.out)["records"] == json.loads(after.out)["records"] == 20

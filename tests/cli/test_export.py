@@ -36,16 +36,8 @@ def test_it_says_what_it_has_written(place: Path) -> None:
 
 
 def test_records_that_are_left_out_are_exit_code_3(place: Path) -> None:
-    done(
-        "log",
-        "append",
-        "purchases",
-        "--key",
-        "customer",
-        "--log",
-        place / "log",
-        stdin=b'{"customer": "a"}\n',
-    )
+    append = ("log", "append", "purchases", "--key", "customer", "--log", place / "log")
+    done(*append, stdin=b'{"customer": "a"}\n')
     ended = export(place, "--topic", "purchases")
     assert ended.code == 3
     assert "purchases: 2 rows in 1 file\nnote: left out: purchases partition" in ended.out

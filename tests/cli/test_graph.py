@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 
 LEDGER = "tests.graph.market:ledger"
 
@@ -25,9 +25,7 @@ def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypa
     assert done("graph", SHOP, SHOP).out == done("graph", SHOP).out
     (tmp_path / "second_shop.py").write_text("import tailrace as tr\n\napp = tr.App('shop')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    ended = run("graph", SHOP, "second_shop:app")
-    assert ended.code == 2
-    assert f"{SHOP} and second_shop:app are both called 'shop'" in ended.err
+    assert f"{SHOP} and second_shop:app are both called 'shop'" in refused("graph", SHOP, "second_shop:app")
     assert "app other-shop" in done("graph", SHOP, "second_shop:app@other-shop").out
 
 

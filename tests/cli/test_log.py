@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 from tests.cli.shop import visits
 
 
@@ -75,10 +75,9 @@ def test_wrong_arguments_are_told_in_one_line(folder, arguments, said) -> None:
 
 @pytest.mark.parametrize("command", [["list"], ["dump", "t"], ["tail", "t"], ["append", "t"]])
 def test_a_log_that_is_not_there_is_not_made_by_looking(tmp_path, command) -> None:
-    ended = run("log", *command, "--log", tmp_path / "log")
-    assert ended.code == 1
-    assert "there is no log in" in ended.err
-    assert ended.err.endswith("Correct the path (--log), or create it with `tailrace log create`.\n")
+    said = refused("log", *command, "--log", tmp_path / "log", code=1)
+    assert "there is no log in" in said
+    assert said.endswith("Correct the path (--log), or create it with `tailrace log create`.\n")
     assert not (tmp_path / "log").exists()
 
 
@@ -134,16 +133,8 @@ def test_a_dump_can_be_bounded_by_offsets_and_times(folder, bounds, offsets) -> 
 def test_with_an_app_keys_and_values_are_read_as_it_declares_them(tmp_path) -> None:
     path = tmp_path / "log"
     done("topics", "apply", "--app", SHOP, "--log", path)
-    done(
-        "log",
-        "append",
-        "visits",
-        "--app",
-        SHOP,
-        "--log",
-        path,
-        stdin=b'{"customer":3,"at":"2013-01-01T00:00:00Z"}',
-    )
+    visit = b'{"customer":3,"at":"2013-01-01T00:00:00Z"}'
+    done("log", "append", "visits", "--app", SHOP, "--log", path, stdin=visit)
     fill(path, Output("visits", b"odd", b"\xc1", 0), partition=2)
     first, second = sorted(
         done("log", "dump", "visits", "--app", SHOP, "--log", path).lines,
@@ -237,7 +228,5 @@ def test_a_full_disk_under_standard_output_is_told_in_one_line(tmp_path, command
         ended = subprocess.run(
             typed, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False
         )
-    assert (ended.returncode, ended.stderr) == (
-        1,
-        b"tailrace: The output cannot be written: No space left on device.\n",
-    )
+    assert ended.returncode == 1
+    assert ended.stderr == b"tailrace: The output cannot be written: No space left on device.\n"

@@ -38,6 +38,8 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 """Where an option differs, and why."""
 SILENT = {
     "demo": "is for people, and its result is its exit code",
+    "dev": "is for people, and lasts until it is stopped",
+    "new": "is for people, and its result is a folder",
     "run": "logs to standard error, as JSON with --log-format json",
     "serve": "answers in JSON, and logs to standard error",
     "log create": "says nothing",
@@ -54,14 +56,8 @@ def forms() -> dict[str, dict[str, tuple[Any, ...]]]:
             if isinstance(option, click.Option):
                 name = max(option.opts, key=len)
                 found[name][command] = (
-                    sorted(option.opts),
-                    repr(option.type),
-                    option.multiple,
-                    option.is_flag,
-                    option.required,
-                    repr(option.default),
-                    option.metavar,
-                    option.envvar,
+                    *(sorted(option.opts), repr(option.type), option.multiple, option.is_flag),
+                    *(option.required, repr(option.default), option.metavar, option.envvar),
                 )
     return {name: of for name, of in found.items() if len(of) > 1}
 

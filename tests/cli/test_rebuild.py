@@ -18,7 +18,7 @@ from tailrace.core.engine import tape
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
-from tests.cli.commands import cleaned, done, run
+from tests.cli.commands import TO_THE_END, at, cleaned, done, run
 from tests.history.differences import from_the_log
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import TALLY, live, rebuilt
@@ -78,7 +78,7 @@ def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) ->
     own = shutil.copytree(tally, tmp_path / "own")
     done("rebuild", TALLY, "--log", own / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.serve_tallies(own, 20, 1, first_round=3)
-    arguments = ("--log", own / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
+    arguments = ("--log", own / "log", "--state", tmp_path / "state", *TO_THE_END)
     done("run", TALLY, *arguments, "--from-snapshot", tmp_path / "made")
     done("replay", TALLY, "--log", own / "log", "--state", tmp_path / "state", "--compare")
 
@@ -92,8 +92,7 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
     monkeypatch.setenv("SHOPS_WRONG", "sets")
     done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1)
     assert from_the_log(SHOPS, tmp_path / "log", snapshot=tmp_path / "to")
-    state = ("--state", tmp_path / "state", "--end-of-input", "--after-end")
-    start = ("run", SHOPS, *where, *state, "--from-snapshot", tmp_path / "to")
+    start = ("run", SHOPS, *at(tmp_path), *TO_THE_END, "--from-snapshot", tmp_path / "to")
     for _ in range(2):
         done(*start, "--replace-state")
         assert from_the_log(SHOPS, tmp_path / "log", snapshot=tmp_path / "to") == []
@@ -107,35 +106,24 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
     monkeypatch.setattr(shops.app, "version", "corrected")
     monkeypatch.setattr(shops.app, "_plan", None)
     monkeypatch.setenv("SHOPS_WRONG", "fee")
-    where = ("--log", tmp_path / "log")
-    rebuild = ("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1, "--json")
+    rebuild = ("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--workers", 1, "--json")
     said = json.loads(done(*rebuild).out)
     assert any("was run by version '1'" in one for one in said["notes"])
-    start = (
-        "run",
-        SHOPS,
-        *where,
-        "--state",
-        tmp_path / "state",
-        "--end-of-input",
-        "--after-end",
-        "--replace-state",
-    )
+    start = ("run", SHOPS, *at(tmp_path), *TO_THE_END, "--replace-state")
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
     lived.append(tmp_path, shops.sales(50, first=50), {"sales": 2})
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
     said = json.loads(done(*rebuild).out)
     (note,) = said["notes"]
     assert note.startswith("partitions 0, 1 began with the snapshot ")
-    assert rebuilt(Snapshots(f"{tmp_path}/to", "shops").open(said["snapshot"])) == live(
-        tmp_path, find_app(SHOPS).plan()
-    )
+    snapshot = Snapshots(f"{tmp_path}/to", "shops").open(said["snapshot"])
+    assert rebuilt(snapshot) == live(tmp_path, find_app(SHOPS).plan())
 
 
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
     """Beside or in place: the other keys would be gone."""
     done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--workers", 1)
-    where = ("--log", tally / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
+    where = ("--log", tally / "log", "--state", tmp_path / "state", *TO_THE_END)
     for more in (["--as", "beside"], ["--replace-state"]):
         ended = run("run", TALLY, *where, "--from-snapshot", tmp_path / "some", *more)
         assert ended.code == 1
@@ -209,26 +197,13 @@ def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
 def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(tmp_path: Path) -> None:
     tally = tmp_path / "tally"
     lived.serve_tallies(tally, 5_000, 1)
-    arguments = [
-        "rebuild",
-        TALLY,
-        "--log",
-        str(tally / "log"),
-        "--to",
-        str(tmp_path / "made"),
-        "--workers",
-        "1",
-    ]
+    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "made", "--workers", 1)
     opened = EmbeddedLog(tally / "log", create=False)  # so that the other needs no room to open the log
     ended = subprocess.run(
-        [sys.executable, "-B", "-m", "tailrace", *arguments],
-        cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
-    )
+        [sys.executable, "-B", "-m", "tailrace", *map(str, arguments)], cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}", "PATH": ""}, capture_output=True, text=True,
+        check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
+    )  # fmt: skip
     opened.close()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
@@ -266,8 +241,7 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     lived.serve_tallies(tmp_path, 20, 2)
     done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.append(tmp_path, ticks(20, 2, 2), {"ticks": 4})
-    arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
-    done("run", TALLY, *arguments, "--as", "beside", "--from-snapshot", tmp_path / "made")
+    done("run", TALLY, *at(tmp_path), *TO_THE_END, "--as", "beside", "--from-snapshot", tmp_path / "made")
     beside = f"{TALLY}@beside"
     report, snapshot = lived.done(tmp_path, beside)
     wanted = live(tmp_path, find_app(beside).plan())

@@ -22,12 +22,10 @@ from tailrace.history.replay.in_processes import ReplayJob, replay_apart
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tailrace.state import RocksStore, StateIdentity
 from tests.cli.commands import cleaned
+from tests.history.rebuilding.lived import serve_tallies
 from tests.runtime import served
-from tests.runtime.tallies import ticks
 
 APP = "tests.runtime.served:app"
 
@@ -36,16 +34,7 @@ APP = "tests.runtime.served:app"
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the log and the state of a service that has run to its end."""
     folder = tmp_path_factory.mktemp("lived")
-    log = EmbeddedLog(folder / "log")
-    log.create_topic("ticks", TopicSettings(4))
-    writer = log.writer("loader")
-    writer.append(ticks(20, 3))
-    writer.commit()
-    log.close()
-    options = ServiceOptions(
-        APP, folder / "log", folder / "state", end_of_input=True, create_topics=True, log_format="json"
-    )
-    Host(options, served.app.plan()).run()
+    serve_tallies(folder)
     return folder
 
 

@@ -16,7 +16,7 @@ from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime import supervisor
 from tests.cli import stumbles
-from tests.cli.commands import done
+from tests.cli.commands import TO_THE_END, done
 from tests.runtime.processes import Running
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, ticks
@@ -142,16 +142,7 @@ def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_droppe
     (tmp_path / "counts_before.py").write_text(BEFORE)
     (tmp_path / "counts_after.py").write_text(BEFORE.partition("\n\n@app.actor\nclass Former")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
-    where = (
-        "--log",
-        tmp_path / "log",
-        "--state",
-        tmp_path / "state",
-        "--log-format",
-        "json",
-        "--end-of-input",
-        "--after-end",
-    )
+    where = (*folders(tmp_path), *TO_THE_END)
     done("topics", "apply", "--app", "counts_before:app", "--log", tmp_path / "log")
     append = ("log", "append", "purchases", "--app", "counts_before:app", "--log", tmp_path / "log")
     done(*append, stdin=b'{"customer": "a", "at_ms": 1, "cents": 2, "note": "x"}')
@@ -242,9 +233,7 @@ def test_an_app_of_another_width_is_refused_with_the_mend(tmp_path: Path, capsys
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
-    with Running(
-        "run", APP, *folders(tmp_path), "--end-of-input", "--after-end", "--create-topics"
-    ) as process:
+    with Running("run", APP, *folders(tmp_path), *TO_THE_END, "--create-topics") as process:
         assert process.ended() == 0, process.lines
         assert [one["message"] for one in process.logged][-1] == "left"
     with Running("run", "nowhere:app") as process:

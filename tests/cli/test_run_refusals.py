@@ -27,7 +27,7 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.folder import FORMAT
-from tests.cli.commands import Ended, done, run
+from tests.cli.commands import TO_THE_END, Ended, done, run
 from tests.messages import Says
 from tests.runtime import served
 from tests.runtime.served import make_app
@@ -51,17 +51,8 @@ class House:
         log.close()
 
     def run(self, *arguments: object) -> Ended:
-        where = [
-            "--log",
-            self.log,
-            "--state",
-            self.state,
-            "--log-format",
-            "json",
-            "--end-of-input",
-            "--after-end",
-        ]
-        return run("run", APP, *where, *arguments)
+        where = ("--log", self.log, "--state", self.state, "--log-format", "json")
+        return run("run", APP, *where, *TO_THE_END, *arguments)
 
     def refused(self, *arguments: object, code: int = 1) -> str:
         """The last line, which is one of the log."""

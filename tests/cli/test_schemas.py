@@ -7,25 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 
 LOCK = Path(__file__).parents[2] / "schemas" / "schemas.lock.json"
 SERVICES = [
     f"services.{name}:app"
     for name in (
-        "sensors",
-        "forwarder",
-        "count_with_timeout",
-        "shapes",
-        "flights.aircraft",
-        "flights.airport",
-        "flights.delays",
-        "rooms",
-        "words",
-        "stocks",
-        "threes",
-        "fraud",
-        "lab.forecast",
+        *("sensors", "forwarder", "count_with_timeout", "shapes", "flights.aircraft", "flights.airport"),
+        *("flights.delays", "rooms", "words", "stocks", "threes", "fraud", "lab.forecast"),
     )
 ]
 
@@ -86,9 +75,7 @@ def test_a_lock_keeps_the_apps_that_are_not_written(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_missing_or_without_the_app_is_refused(tmp_path: Path) -> None:
-    ended = run("schemas", "check", SHOP, "--lock", tmp_path / "none")
-    assert (ended.code, "there is no lock" in ended.err) == (2, True)
+    assert "there is no lock" in refused("schemas", "check", SHOP, "--lock", tmp_path / "none")
     ended = run("schemas", "lock", SHOP, "--lock", tmp_path / "none" / "lock")
     assert (ended.code, "cannot be written: No such file" in ended.err) == (2, True)
-    ended = run("schemas", "check", SHOP, "--lock", LOCK)
-    assert (ended.code, "does not have the app 'shop'" in ended.err) == (2, True)
+    assert "does not have the app 'shop'" in refused("schemas", "check", SHOP, "--lock", LOCK)

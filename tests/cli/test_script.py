@@ -52,14 +52,9 @@ def run_script(folder: Path, end: str, *, name: str = "ships.py", module: bool =
     arguments = ["-m", name.removesuffix(".py")] if module else [name]
     path = os.pathsep.join([str(ROOT / "framework"), str(ROOT)])
     return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+        [sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
 
 
 def offsets(log: Path, topic: str) -> int:

@@ -12,7 +12,7 @@ from tailrace.cli.main import tailrace
 from tailrace.cli.script import run_app
 from tailrace.cli.settings import Setting
 from tests.cli import shop
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 
 
 @pytest.fixture
@@ -76,9 +76,7 @@ def test_what_the_environment_turns_on_can_be_turned_off(
 ) -> None:
     monkeypatch.setenv("TAILRACE_CREATE_TOPICS", "1")
     where = ("--log", here / "shop", "--end-of-input", "--after-end")
-    ended = run("run", SHOP, "--no-create-topics", *where)
-    assert ended.code == 1
-    assert "there is no log in" in ended.err
+    assert "there is no log in" in refused("run", SHOP, "--no-create-topics", *where, code=1)
     with pytest.raises(SystemExit):
         run_app(
             shop.app,

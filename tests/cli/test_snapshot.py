@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tailrace.cli.main import execute
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Snapshots
 from tests.history.differences import differences_of, from_the_log, of_folders
+from tests.history.rebuilding.lived import live_on, serve_tallies
 from tests.runtime import served
-from tests.runtime.tallies import ticks
 
 APP = "tests.runtime.served:app"
 
@@ -26,29 +22,10 @@ APP = "tests.runtime.served:app"
 @pytest.fixture
 def lived(tmp_path: Path, capsys) -> Path:
     """A folder with the log and the state of a service that has run to its end, and a snapshot of it."""
-    log = EmbeddedLog(tmp_path / "log")
-    log.create_topic("ticks", TopicSettings(4))
-    log.append_all(ticks(20, 3))
-    log.close()
-    run_service(tmp_path)
+    serve_tallies(tmp_path)
     assert create(tmp_path) == 0
     capsys.readouterr()
     return tmp_path
-
-
-def run_service(folder: Path, app: str = APP, state: str = "state", **options: Any) -> None:
-    given = ServiceOptions(
-        app,
-        folder / "log",
-        folder / state,
-        end_of_input=True,
-        after_end=True,
-        create_topics=True,
-        log_format="json",
-        **options,
-    )
-    name = app.partition("@")[2]
-    Host(given, (served.app.renamed(name) if name else served.app).plan()).run()
 
 
 def create(folder: Path, *arguments: str) -> int:
@@ -177,7 +154,7 @@ class TestStart:
         assert differences_of(plan, *sides) == []
 
     def test_in_place_with_the_state_folder_lost(self, lived) -> None:
-        run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))
+        live_on(lived, APP, state="anew", from_snapshot=str(lived / "snaps"))
         for folder in ("state", "anew"):
             assert from_the_log(APP, lived / "log", folder=lived / folder) == []
         assert from_the_log(APP, lived / "log", snapshot=lived / "snaps") == []

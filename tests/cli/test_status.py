@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.history.status.inspection import AppReport
 from tailrace.log.embedded import EmbeddedLog
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done, refused, run
 from tests.log.embedded.owning import owning
 
 
@@ -91,9 +91,7 @@ def test_json_names_publishers_and_topics(folder: Path) -> None:
 
 
 def test_what_cannot_be_retired_is_refused_in_one_line(folder: Path) -> None:
-    ended = run("retire", "shopp", "--log", folder / "log")
-    assert ended.code == 2
-    assert "Did you mean 'shop'?" in ended.err
+    assert "Did you mean 'shop'?" in refused("retire", "shopp", "--log", folder / "log")
     owner = owning(folder / "log", "shop", [2])
     ended = run("retire", "shop", "--log", folder / "log")
     owner.close()

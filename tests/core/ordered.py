@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -23,40 +23,48 @@ class Said(msgspec.Struct, frozen=True):
     text: str
 
 
-def joining(order: Any = "event-time", partitions: int = 1) -> tr.App:
+def joining(
+    order: Any = "event-time",
+    partitions: int = 1,
+    *,
+    name: str = "joining",
+    said_in: str = "said",
+    disorder_ms: Mapping[str, int] = DISORDER_MS,
+    idle_after: Mapping[str, str] | None = None,
+) -> tr.App:
     """Everything that a handler can see is said: the order of events and timers, the watermark, whether it is late."""
-    app = tr.App("joining", partitions=partitions)
-    left = app.topic("left", Event, out_of_order=DISORDER_MS["left"])
-    right = app.topic("right", Event, out_of_order=DISORDER_MS["right"])
-    said = app.topic("said", Said)
+    app = tr.App(name, partitions=partitions)
+    idle: Any = {one: {"idle_after": after} for one, after in (idle_after or {}).items()}
+    topics = {
+        one: app.topic(one, Event, out_of_order=ms, **idle.get(one, {})) for one, ms in disorder_ms.items()
+    }
+    said = app.topic(said_in, Said)
 
-    @app.actor
-    class Join(tr.Actor, order=order):
-        seen: int = 0
-
-        @tr.process(right)
-        def on_right(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.take("right", event, ctx)
-
-        @tr.process(left)
-        def on_left(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.take("left", event, ctx)
-
-        def take(self, name: str, event: Event, ctx: tr.Context[str]) -> None:
+    def handler(name: str) -> Any:
+        def take(self: Any, event: Event, ctx: tr.Context[str]) -> None:
             self.seen += 1
             late = " late" if ctx.is_late else ""
             ctx.emit(said, Said(ctx.key, f"{name} {event.number} after {ctx.watermark}{late}, {self.seen}"))
             ctx.set_timer(event.at + event.number % 13)
             ctx.set_timer(event.at - event.number % 5, "moved")
 
-        @tr.on_timer
-        def unnamed(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(said, Said(ctx.key, f"timer of {ctx.event_time} at {ctx.watermark}"))
+        return tr.process(topics[name])(take)
 
-        @tr.on_timer("moved")
-        def moved(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
+    def unnamed(self: Any, ctx: tr.Context[str]) -> None:
+        ctx.emit(said, Said(ctx.key, f"timer of {ctx.event_time} at {ctx.watermark}"))
 
+    def moved(self: Any, ctx: tr.Context[str]) -> None:
+        ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
+
+    body = {
+        "__module__": __name__,
+        "__annotations__": {"seen": int},
+        "seen": 0,
+        **{f"on_{one}": handler(one) for one in reversed(topics)},
+        "unnamed": tr.on_timer(unnamed),
+        "moved": tr.on_timer("moved")(moved),
+    }
+    app.actor(cast(Any, type(tr.Actor))("Join", (tr.Actor,), body, order=order))
     return app
 
 

@@ -11,16 +11,9 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core import errors
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.core.errors import (
-    BadRecordError,
-    CorruptStateError,
-    FormatError,
-    HandlerError,
-    StateLeakError,
-    UsageError,
-)
 from tailrace.core.records import RECORD_BYTES, UNREADABLE
 from tailrace.history.dead_letters.letters import read
 from tailrace.state import MemoryStore
@@ -158,7 +151,7 @@ def test_a_record_that_cannot_be_handled_is_a_dead_letter_with_its_reason_or_sto
         h.send(shapes, Circle("k", 1_000))
         h.log.append("shapes", b"the record's key", value, 77, (("h", b"1"),))
         if on_error == "stop":
-            with pytest.raises(BadRecordError) as caught:
+            with pytest.raises(errors.BadRecordError) as caught:
                 h.advance_clock_by(0)
             assert (caught.value.reason, caught.value.topic, caught.value.offset) == (reason, "shapes", 1)
             assert h.dead_letters() == []
@@ -166,11 +159,8 @@ def test_a_record_that_cannot_be_handled_is_a_dead_letter_with_its_reason_or_sto
         h.send(shapes, Circle("k", 1_001))
         (letter,) = h.dead_letters()
         assert (letter.reason, letter.key, letter.value) == (reason, b"the record's key", value)
-        assert (letter.topic, letter.headers["tailrace-offset"], letter.headers["h"]) == (
-            "shapes",
-            b"1",
-            b"1",
-        )
+        wanted = ("shapes", b"1", b"1")
+        assert (letter.topic, letter.headers["tailrace-offset"], letter.headers["h"]) == wanted
         (record,) = h.log.read("shapes.dead-letters")
         assert record.timestamp_ms == 77
         assert (kept(h, pile, "k").n, h.watermark()) == (2, 1_000)
@@ -241,7 +231,7 @@ def test_a_timer_loop_is_stopped_and_named_or_cut_off_and_the_rest_goes_on() -> 
     settings = TaskSettings(timer_loop_cap=20)
     app, shapes, pile, _ = shapes_app("stop")
     with Harness(app, settings=settings) as h:
-        with pytest.raises(HandlerError, match="times in a row") as caught:
+        with pytest.raises(errors.HandlerError, match="times in a row") as caught:
             h.send(shapes, Circle("k", 1_000, "loop"), Circle("k", 1_001))
         assert caught.value.key == "k"
     app, shapes, pile, _ = shapes_app()
@@ -266,7 +256,7 @@ def test_a_reference_to_another_keys_state_is_found_in_a_checked_run(
     with Harness(app) as h:
         if not together:
             h.send(shapes, events.pop(0))
-        with pytest.raises(StateLeakError, match="'a'"):
+        with pytest.raises(errors.StateLeakError, match="'a'"):
             h.send(shapes, *events)
 
 
@@ -285,9 +275,9 @@ def test_a_context_cannot_be_used_once_the_handler_has_returned() -> None:
     app, shapes, _, _ = shapes_app()
     with Harness(app) as h:
         h.send(shapes, Circle("k", 1, "keep context"))
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         KEPT[0].set_timer(5, name="late")
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         KEPT[0].clear()
 
 
@@ -297,7 +287,7 @@ def test_a_context_cannot_be_used_once_the_handler_has_returned() -> None:
 def test_a_cut_or_tape_of_another_format_is_refused_whatever_else_it_holds() -> None:
     for other in (tape.FORMAT - 1, tape.FORMAT + 1):
         for decode in (tape.decode_cut, tape.decode_tape):
-            with pytest.raises(FormatError, match="reads only format"):
+            with pytest.raises(errors.FormatError, match="reads only format"):
                 decode(msgspec.msgpack.encode([other, {"all": "different"}]))
 
 
@@ -306,13 +296,13 @@ def test_a_cut_or_tape_of_another_format_is_refused_whatever_else_it_holds() -> 
 )
 def test_what_is_no_cut_and_no_tape_is_corrupt(data: bytes) -> None:
     for decode in (tape.decode_cut, tape.decode_tape):
-        with pytest.raises(CorruptStateError):
+        with pytest.raises(errors.CorruptStateError):
             decode(data)
 
 
 def test_a_cut_of_another_app_is_refused() -> None:
     cut = Task(shapes_app()[0].plan(), 0, MemoryStore()).commit_batch().cut
-    with pytest.raises(CorruptStateError, match="shapes"):
+    with pytest.raises(errors.CorruptStateError, match="shapes"):
         Task(tr.App("other", partitions=2).plan(), 0, MemoryStore(), cut)
 
 

@@ -95,14 +95,8 @@ list_codes = st.one_of(
     st.builds("(items == {0}, {0} == items, items != {0})".format, values),
     st.sampled_from(
         [
-            "items.pop()",
-            "items.popleft()",
-            "list(reversed(items))",
-            "list(items)",
-            "items.clear()",
-            "RELOAD",
-            "items.extend(items)",
-            "(items == list(items), len(items))",
+            *("items.pop()", "items.popleft()", "list(reversed(items))", "list(items)"),
+            *("items.clear()", "RELOAD", "items.extend(items)", "(items == list(items), len(items))"),
         ]
     ),
 )

@@ -209,17 +209,10 @@ TREES = st.recursive(
     st.builds(Tree, st.none() | RARELY), lambda kids: st.builds(Tree, RARELY, st.lists(kids, max_size=2))
 )
 FOUND = st.builds(
-    Found,
-    plain=RARELY,
-    optional=st.none() | RARELY,
-    left_out=st.just(msgspec.UNSET) | RARELY,
-    several=FEW,
-    holes=st.lists(st.none() | RARELY, max_size=3),
-    place=PLACES,
-    places=st.lists(PLACES, max_size=2),
-    size=st.builds(Size, RARELY),
-    tree=TREES,
-)
+    Found, plain=RARELY, optional=st.none() | RARELY, left_out=st.just(msgspec.UNSET) | RARELY,
+    several=FEW, holes=st.lists(st.none() | RARELY, max_size=3), place=PLACES,
+    places=st.lists(PLACES, max_size=2), size=st.builds(Size, RARELY), tree=TREES,
+)  # fmt: skip
 OTHER = st.builds(
     Other,
     mixed=st.none() | RARELY | st.text(max_size=3),

@@ -44,20 +44,10 @@ def adds(value: Any) -> int:
 
 
 MISTAKES = (
-    "attribute",
-    "attribute in a helper",
-    "attribute in a library",
-    "name",
-    "name before its value",
-    "name in a helper",
-    "operand",
-    "operand in a library",
-    "call",
-    "call of the context",
-    "emit of another type",
-    "emit of what cannot be encoded",
-    "wrong value of a field",
-    "end of the program",
+    *("attribute", "attribute in a helper", "attribute in a library", "name"),
+    *("name before its value", "name in a helper", "operand", "operand in a library"),
+    *("call", "call of the context", "emit of another type"),
+    *("emit of what cannot be encoded", "wrong value of a field", "end of the program"),
 )
 """What is wrong in these handlers is their code."""
 
@@ -179,12 +169,9 @@ def test_dead_letter_all_sends_mistakes_to_the_dead_letters_too(do: str) -> None
 @pytest.mark.parametrize(
     ("of_app", "of_topic", "letters"),
     [
-        ("stop", "dead-letter-all", 1),
-        ("stop", "dead-letter", None),
-        ("dead-letter-all", "dead-letter", None),
-        ("dead-letter-all", "stop", None),
-        ("dead-letter", "dead-letter-all", 1),
-        ("dead-letter-all", None, 1),
+        *(("stop", "dead-letter-all", 1), ("stop", "dead-letter", None)),
+        *(("dead-letter-all", "dead-letter", None), ("dead-letter-all", "stop", None)),
+        *(("dead-letter", "dead-letter-all", 1), ("dead-letter-all", None, 1)),
     ],
 )
 def test_a_topic_may_say_otherwise_for_itself(

@@ -98,12 +98,8 @@ def _forged() -> list[tuple[tuple[str, bytes], ...]]:
     ours = redriven_header(Redriven("0-0", "orders", 0, 0, ("Customer",)))
     others = redriven_header(Redriven("0-0", "others", 7, 1 << 62, ("Nobody",)))
     return [
-        (ours,),
-        (others,),
-        (ours, (OPERATORS_HEADER, b"Customer")),
-        ((OPERATORS_HEADER, b"Customer"),),
-        ((REDRIVEN_HEADER, b"other.dead-letters/0-1@0-9"),),
-        ((REDRIVEN_HEADER, b"\xff" * 5_000),),
+        *((ours,), (others,), (ours, (OPERATORS_HEADER, b"Customer")), ((OPERATORS_HEADER, b"Customer"),)),
+        *(((REDRIVEN_HEADER, b"other.dead-letters/0-1@0-9"),), ((REDRIVEN_HEADER, b"\xff" * 5_000),)),
     ]
 
 

@@ -12,15 +12,9 @@ NAMES = ("departures", "arrivals", "overdue-flights", "startingOffsets")
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("depatures", "departures"),
-        ("departure", "departures"),
-        ("Arrivals", "arrivals"),
-        ("overdue_flights", "overdue-flights"),
-        ("overdueflights", "overdue-flights"),
-        ("startingofsets", "startingOffsets"),
-        ("weather", None),
-        ("", None),
-        (17, None),
+        *(("depatures", "departures"), ("departure", "departures"), ("Arrivals", "arrivals")),
+        *(("overdue_flights", "overdue-flights"), ("overdueflights", "overdue-flights")),
+        *(("startingofsets", "startingOffsets"), ("weather", None), ("", None), (17, None)),
     ],
 )
 def test_the_nearest_name_is_found_if_one_is_near(given: object, meant: str | None) -> None:

@@ -85,14 +85,10 @@ def test_an_event_without_key_is_a_bad_record() -> None:
 @pytest.mark.parametrize(
     ("source", "time_ms", "event"),
     [
-        ("at", 1_000, EVENT),
-        ("when", None, EVENT),
-        ("standby.built", 1_001, EVENT),
-        ("standby.built", None, WITHOUT),
-        ("plane.built", None, EVENT),
-        (lambda e: e.at + 5, 1_005, EVENT),
-        (lambda e: e.standby.built, 1_001, EVENT),
-        (lambda e: None, None, EVENT),
+        *(("at", 1_000, EVENT), ("when", None, EVENT)),
+        *(("standby.built", 1_001, EVENT), ("standby.built", None, WITHOUT)),
+        *(("plane.built", None, EVENT), (lambda e: e.at + 5, 1_005, EVENT)),
+        *((lambda e: e.standby.built, 1_001, EVENT), (lambda e: None, None, EVENT)),
     ],
 )
 def test_event_time_is_a_field_a_path_or_a_function_and_none_where_it_is_missing(

@@ -13,18 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnfitValueError
+from tailrace.core.values import types
 from tailrace.core.values.codec import ValueCodec
-from tailrace.core.values.types import (
-    CODEC_ERRORS,
-    check_durable,
-    check_emitted,
-    explain,
-    is_fixed_point,
-    is_immutable,
-    make_sealer,
-    normaliser,
-    spell,
-)
 from tests.core.durable import (
     SCALARS,
     Cat,
@@ -114,7 +104,7 @@ class Holder:
 def sealed(declared: Any, value: Any) -> Any:
     holder = Holder()
     holder.value = value
-    make_sealer([("value", declared)])(holder)
+    types.make_sealer([("value", declared)])(holder)
     return holder.value
 
 
@@ -123,24 +113,18 @@ def sealed(declared: Any, value: Any) -> Any:
 
 @given(durable_types())
 def test_what_the_other_tests_draw_is_durable(typed: Typed) -> None:
-    check_durable(typed.type, owner="Aircraft", field="value")
+    types.check_durable(typed.type, owner="Aircraft", field="value")
 
 
 @pytest.mark.parametrize(
     "declared",
     [
-        Tail,
-        Positive,
-        Box[int],
-        Node,
-        dict[tuple[str, int], Point],
-        list[Frozen | None],
-        Cat | Dog,
-        dict[Sort, None],
+        *(Tail, Positive, Box[int], Node, dict[tuple[str, int], Point]),
+        *(list[Frozen | None], Cat | Dog, dict[Sort, None]),
     ],
 )
 def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> None:
-    check_durable(declared, owner="Aircraft", field="value")
+    types.check_durable(declared, owner="Aircraft", field="value")
 
 
 @pytest.mark.parametrize(
@@ -185,11 +169,11 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
 )
 def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, hint: str) -> None:
     with pytest.raises(DurableTypeError) as caught:
-        check_durable(declared, owner="Aircraft", field="last")
+        types.check_durable(declared, owner="Aircraft", field="last")
     text = str(caught.value)
     assert "'Aircraft'" in text
     assert "'last'" in text
-    assert spell(declared) in text
+    assert types.spell(declared) in text
     assert hint in caught.value.hint
 
 
@@ -206,20 +190,15 @@ def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, h
     ],
 )
 def test_a_union_with_limits_that_is_not_refused_is_read(declared: Any, values: list[Any]) -> None:
-    check_durable(declared, owner="Aircraft", field="last")
+    types.check_durable(declared, owner="Aircraft", field="last")
     for _ in range(100):
         assert [ValueCodec[Any](declared).settle(value)[1] for value in values] == values
 
 
 def test_a_type_is_spelled_as_it_is_written() -> None:
-    assert [spell(one) for one in (int, dict[str, int], Frozen | None, Literal["a", 1], Any, None)] == [
-        "int",
-        "dict[str, int]",
-        "Frozen | None",
-        "Literal['a', 1]",
-        "Any",
-        "None",
-    ]
+    declared = (int, dict[str, int], Frozen | None, Literal["a", 1], Any, None)
+    said = ["int", "dict[str, int]", "Frozen | None", "Literal['a', 1]", "Any", "None"]
+    assert [types.spell(one) for one in declared] == said
 
 
 class Tagged(msgspec.Struct):
@@ -228,13 +207,13 @@ class Tagged(msgspec.Struct):
 
 @pytest.mark.parametrize("declared", [Frozen, Bag, Data, Movie, dict[str, Any], Node, Cat | Dog])
 def test_an_event_may_be_of_types_that_are_not_durable(declared: Any) -> None:
-    check_emitted(declared, topic="overdue")
+    types.check_emitted(declared, topic="overdue")
 
 
 @pytest.mark.parametrize("declared", [Tagged, list[Tagged], frozenset[int], Frugal, dict[str, Frugal | None]])
 def test_an_event_whose_bytes_depend_on_the_process_cannot_be_emitted(declared: Any) -> None:
     with pytest.raises(DefinitionError, match="'overdue'") as caught:
-        check_emitted(declared, topic="overdue")
+        types.check_emitted(declared, topic="overdue")
     assert caught.value.hint
 
 
@@ -272,7 +251,7 @@ def test_an_event_whose_bytes_depend_on_the_process_cannot_be_emitted(declared: 
 def test_scalars_and_frozen_structs_of_them_need_no_encoding(
     declared: Any, fixed: bool, immutable: bool
 ) -> None:
-    assert (is_fixed_point(declared), is_immutable(declared)) == (fixed, immutable)
+    assert (types.is_fixed_point(declared), types.is_immutable(declared)) == (fixed, immutable)
 
 
 # --- the seal ---
@@ -283,7 +262,7 @@ def test_a_value_of_its_type_passes_and_a_fixed_one_is_what_a_restart_reads(type
     declared, value = typed
     kept = sealed(declared, value)
     codec = ValueCodec[Any](declared)
-    if is_fixed_point(declared):
+    if types.is_fixed_point(declared):
         assert same(kept, codec.decode(codec.encode(kept)))
     else:
         assert same(codec.settle(kept)[1], codec.settle(value)[1])
@@ -296,31 +275,10 @@ STRANGE = [
     *(naive(2020, 1, 1), dt.datetime(2020, 10, 25, 2, 30, fold=1, tzinfo=PARIS), dt.date(2020, 1, 1)),
     *(dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=9))), dt.time(2, fold=1), dt.timedelta(1)),
     *(Decimal("1.5"), UUID(int=1), Colour.RED, Size.SMALL, Sort.A, Perms.READ, None, msgspec.UNSET, Plain()),
-    *(
-        (),
-        (1, 2),
-        (1, 2.0),
-        [1, 2],
-        [],
-        {},
-        {"name": "a"},
-        {1, 2},
-        Point(1, 1),
-        Point(*ONE),
-        Frozen("a", share=1),
-    ),
-    *(
-        Frozen(*ONE),
-        Loose("a"),
-        Cat(1),
-        Cat(True),
-        Dog(),
-        Dog("a"),
-        Node(Node()),
-        Box(1),
-        Roomy(1),
-        Counted(1),
-    ),
+    *((), (1, 2), (1, 2.0), [1, 2], [], {}, {"name": "a"}),
+    *({1, 2}, Point(1, 1), Point(*ONE), Frozen("a", share=1)),
+    *(Frozen(*ONE), Loose("a"), Cat(1), Cat(True), Dog()),
+    *(Dog("a"), Node(Node()), Box(1), Roomy(1), Counted(1)),
 ]
 
 
@@ -333,7 +291,7 @@ def test_whatever_a_handler_leaves_is_refused_or_becomes_what_a_restart_reads(
     except (DurableValueError, UnfitValueError):
         return
     codec = ValueCodec[Any](typed.type)
-    if is_fixed_point(typed.type):
+    if types.is_fixed_point(typed.type):
         assert same(kept, codec.decode(codec.encode(kept)))
         assert type(kept) is type(value) or kept == value or isinstance(value, list | tuple)
 
@@ -370,27 +328,11 @@ def test_what_loses_nothing_is_converted(declared: Any, value: Any, kept: Any) -
 @pytest.mark.parametrize(
     ("declared", "value"),
     [
-        (int, True),
-        (int, 1.0),
-        (int, 2**64),
-        (float, True),
-        (float, 2**53 + 1),
-        (float, Decimal(1)),
-        (bool, 1),
-        (str, "\ud800"),
-        (str, Text("a")),
-        (str, UUID(int=1)),
-        (str, None),
-        (Decimal, 0.1),
-        (dt.date, naive(2020, 1, 1)),
-        (Frozen, Loose("a")),
-        (Frozen, {"name": "a"}),
-        (Frozen, Frozen("\ud800")),
-        (Loose, Frozen("a")),
-        (list[int], {1, 2}),
-        (list[str] | None, frozenset("ab")),
-        (Positive, -1),
-        (Literal["a"], "b"),
+        *((int, True), (int, 1.0), (int, 2**64), (float, True), (float, 2**53 + 1), (float, Decimal(1))),
+        *((bool, 1), (str, "\ud800"), (str, Text("a")), (str, UUID(int=1)), (str, None), (Decimal, 0.1)),
+        *((dt.date, naive(2020, 1, 1)), (Frozen, Loose("a")), (Frozen, {"name": "a"})),
+        *((Frozen, Frozen("\ud800")), (Loose, Frozen("a")), (list[int], {1, 2})),
+        *((list[str] | None, frozenset("ab")), (Positive, -1), (Literal["a"], "b")),
     ],
 )
 def test_anything_else_is_refused_with_class_field_value_and_hint(declared: Any, value: Any) -> None:
@@ -400,7 +342,7 @@ def test_anything_else_is_refused_with_class_field_value_and_hint(declared: Any,
         sealed(declared, value)
     text = str(caught.value)
     assert (caught.value.owner, caught.value.field) == ("Holder", "value")
-    assert spell(declared) in text
+    assert types.spell(declared) in text
     assert repr(value)[:20] in text
     assert "Convert it" in text
 
@@ -411,7 +353,7 @@ def test_an_unset_field_is_named() -> None:
         tail: str
         notes: list[str]
 
-    seal = make_sealer(list(Aircraft.__annotations__.items()))
+    seal = types.make_sealer(list(Aircraft.__annotations__.items()))
     for name in Aircraft.__struct_fields__:
         instance = Aircraft(1, "N1", [])
         seal(instance)
@@ -422,12 +364,12 @@ def test_an_unset_field_is_named() -> None:
 
 
 def test_an_actor_without_fields_has_nothing_to_seal() -> None:
-    make_sealer([])(Holder())
+    types.make_sealer([])(Holder())
 
 
 @given(durable_types(), st.sampled_from(STRANGE))
 def test_a_map_value_is_sealed_like_a_field(typed: Typed, value: Any) -> None:
-    check = normaliser(typed.type, owner="Aircraft", field="notes")
+    check = types.normaliser(typed.type, owner="Aircraft", field="notes")
     try:
         kept = sealed(typed.type, value)
     except (DurableValueError, UnfitValueError) as error:
@@ -439,7 +381,7 @@ def test_a_map_value_is_sealed_like_a_field(typed: Typed, value: Any) -> None:
 
 def test_a_settled_value_is_returned_itself() -> None:
     last = Frozen("a" * 100, 10**9, 2.5)
-    assert normaliser(Frozen)(last) is last
+    assert types.normaliser(Frozen)(last) is last
     assert sealed(Frozen | None, last) is last
 
 
@@ -455,20 +397,16 @@ class Aircraft(msgspec.Struct, rename="camel"):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("legs", [1, "2"]),
-        ("legs", [2**64]),
-        ("by_day", {"a": None}),
-        ("by_day", {1: 2.0}),
-        ("tail_no", Plain()),
-        ("tail_no", "\ud800"),
+        *(("legs", [1, "2"]), ("legs", [2**64]), ("by_day", {"a": None})),
+        *(("by_day", {1: 2.0}), ("tail_no", Plain()), ("tail_no", "\ud800")),
     ],
 )
 def test_an_encoding_error_is_explained_by_class_and_field(field: str, value: Any) -> None:
     instance = Aircraft()
     setattr(instance, field, value)
-    with pytest.raises(CODEC_ERRORS) as caught:
+    with pytest.raises(types.CODEC_ERRORS) as caught:
         ValueCodec[Any](Aircraft).settle(instance)
-    error = explain(caught.value, Aircraft, instance)
+    error = types.explain(caught.value, Aircraft, instance)
     assert (error.owner, error.field) == ("Aircraft", field)
     assert "declare" in error.hint
 
@@ -479,7 +417,7 @@ def test_a_list_that_holds_itself_is_explained() -> None:
     instance = Aircraft(legs=legs)
     with pytest.raises(RecursionError) as caught:
         ValueCodec[Any](Aircraft).settle(instance)
-    assert explain(caught.value, Aircraft, instance).field == "legs"
+    assert types.explain(caught.value, Aircraft, instance).field == "legs"
 
 
 def test_an_unset_field_is_explained() -> None:
@@ -487,6 +425,6 @@ def test_an_unset_field_is_explained() -> None:
     del instance.legs
     with pytest.raises(AttributeError) as caught:
         ValueCodec[Any](Aircraft).settle(instance)
-    error = explain(caught.value, Aircraft, instance)
+    error = types.explain(caught.value, Aircraft, instance)
     assert isinstance(error, DurableValueError)
     assert error.field == "legs"

@@ -367,21 +367,10 @@ def test_they_do_so_if_the_log_has_forgotten_the_offsets_of_its_groups(folder: P
 def test_they_do_so_on_the_log_that_the_app_has_moved_to(folder: Path) -> None:
     handed_over(folder)
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
-    target = folder.parent / "target"
+    target, made = folder.parent / "target", folder.parent / "made"
     done("migrate", "--app", APP, "--from", folder, "--to", target)
-    done(
-        "rebuild",
-        APP,
-        "--log",
-        target,
-        "--to",
-        folder.parent / "made",
-        "--order",
-        "canonical",
-        "--workers",
-        1,
-    )
-    assert from_the_log(APP, target, snapshot=folder.parent / "made") == []
+    done("rebuild", APP, "--log", target, "--to", made, "--order", "canonical", "--workers", 1)
+    assert from_the_log(APP, target, snapshot=made) == []
 
 
 def test_two_tables_of_different_moments_are_refused(folder: Path) -> None:

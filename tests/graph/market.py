@@ -27,15 +27,9 @@ class Ping(msgspec.Struct):
 app = tr.App("market", on_error="dead-letter", partitions=3)
 late = app.topic("late-orders", Order, key="id", key_type=str)
 orders = app.topic(
-    "orders",
-    Order,
-    key="customer",
-    key_type=str,
-    event_time="at",
-    out_of_order="90s",
-    late=late,
-    repartition=True,
-)
+    "orders", Order, key="customer", key_type=str, event_time="at",
+    out_of_order="90s", late=late, repartition=True,
+)  # fmt: skip
 prices = app.stream("prices", Priced)
 bills = app.topic("bills", Priced, key="customer", key_type=str)
 audit = app.topic("audit", Priced, key="customer", key_type=str)

@@ -59,11 +59,8 @@ def test_edges_name_the_handlers_they_stand_for() -> None:
 
 def test_nodes_say_partitions_types_keys_and_times() -> None:
     nodes = {node.name: node for node in graph_of([app.plan()]).nodes}
-    assert (nodes["bills"].partitions, nodes["bills"].type, nodes["bills"].key) == (
-        3,
-        "Priced",
-        "customer: str",
-    )
+    wanted = (3, "Priced", "customer: str")
+    assert (nodes["bills"].partitions, nodes["bills"].type, nodes["bills"].key) == wanted
     assert nodes["orders"].about == ("time at", "out of order by 90s")
     assert nodes["market.orders.by-key"].about == ("time at", "follows its writers", "late ones routed")
     assert nodes["Customer"].about == ("key str", "timer closing", "query sum")

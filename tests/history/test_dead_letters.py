@@ -140,12 +140,8 @@ def test_an_app_that_never_ran_has_no_dead_letters(log) -> None:
 def test_the_headers_of_the_last_failure_count_and_the_others_are_the_record_s_own() -> None:
     twice = (*letter(1).headers, ("tailrace-reason", b"undecodable"), ("tailrace-topic", b"again"))
     found = read("app", 3, InputRecord(17, 0, b"k", b"v", twice))
-    assert (found.id, found.reason, found.topic, found.origin_offset) == (
-        "3-17",
-        "undecodable",
-        "again",
-        None,
-    )
+    wanted = ("3-17", "undecodable", "again", None)
+    assert (found.id, found.reason, found.topic, found.origin_offset) == wanted
     assert found.record.headers == letter(1).headers
 
 

@@ -133,21 +133,9 @@ def test_a_rebuild_along_the_tape_comes_to_the_state(life: Life, monkeypatch: py
     life.reshape(2)
     check_rest(life)
     monkeypatch.chdir(life.folder)
-    app = ("tests.history.resized:of_2",)
-    done(
-        "rebuild",
-        *app,
-        "--log",
-        "log2",
-        "--to",
-        "rebuilt",
-        "--order",
-        "tape",
-        "--workers",
-        1,
-        "--any-environment",
-    )
-    assert from_the_log(app[0], "log2", snapshot="rebuilt") == []
+    app, how = "tests.history.resized:of_2", ("--order", "tape", "--workers", 1, "--any-environment")
+    done("rebuild", app, "--log", "log2", "--to", "rebuilt", *how)
+    assert from_the_log(app, "log2", snapshot="rebuilt") == []
 
 
 @pytest.mark.parametrize("name", ["messages", "shop"])

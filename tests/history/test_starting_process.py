@@ -14,6 +14,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
+from tests.cli.commands import TO_THE_END
 from tests.runtime.processes import wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks
@@ -58,16 +59,7 @@ def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the
     house.run_to_the_end()
     check_counts(house.log, KEYS, 50)
     prepare_log(house.log, make_app().renamed("other").plan(), create_declared=True)
-    arguments = (
-        "--workers",
-        2,
-        "--as",
-        "other",
-        "--end-of-input",
-        "--after-end",
-        "--from-snapshot",
-        snapshots_of(house),
-    )
+    arguments = ("--workers", 2, "--as", "other", *TO_THE_END, "--from-snapshot", snapshots_of(house))
     with house.run(*arguments, slow_ms=1) as service:
         service.wait_for("a worker is started", times=2)
         for number in range(3):

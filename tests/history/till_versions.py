@@ -74,36 +74,45 @@ def app_of(version: int) -> Any:
     class Base(tr.Actor):
         seen: list[int] = tr.field(default_factory=list)
 
+        @tr.process(sales)
+        def sale(self, event: Sale, ctx: tr.Context[str]) -> None:
+            note = self.book(event, ctx.key)
+            self.seen = [*self.seen[-2:], event.at]
+            ctx.set_timer(event.at + LATE_MS, f"late:{event.at}", note)
+            if not event.cents % 7:
+                ctx.set_timer(event.at + LATE_MS)
+
+        def book(self, event: Sale, key: str) -> msgspec.Struct:
+            """Add a sale to the fields; what its timer has to tell."""
+            raise NotImplementedError
+
         @tr.on_timer
         def plain(self, ctx: tr.Context[str]) -> None:
             ctx.emit(said, Said(ctx.key, ctx.event_time, "plain"))
 
+    class Early(Base):
+        @tr.on_timer("late", payload=Note)
+        def late(self, payload: Note, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Said(ctx.key, ctx.event_time, euros(payload.cents)))
+
     if version == 1:
 
-        class First(Base):
+        class First(Early):
             cents: int = 0
             last: int = tr.field(default=0, ttl=5 * LATE_MS)
             days: tr.MapState[int, int] = tr.field(ttl=50 * LATE_MS)
             items: tr.ListState[int]
 
-            @tr.process(sales)
-            def sale(self, event: Sale, ctx: tr.Context[str]) -> None:
+            def book(self, event: Sale, key: str) -> Note:
                 self.cents += event.cents
                 self.last, self.days[event.at] = event.cents, event.cents
                 self.items.append(event.cents)
-                self.seen = [*self.seen[-2:], event.at]
-                ctx.set_timer(event.at + LATE_MS, f"late:{event.at}", Note(event.cents))
-                if not event.cents % 7:
-                    ctx.set_timer(event.at + LATE_MS)
-
-            @tr.on_timer("late", payload=Note)
-            def late(self, payload: Note, ctx: tr.Context[str]) -> None:
-                ctx.emit(said, Said(ctx.key, ctx.event_time, euros(payload.cents)))
+                return Note(event.cents)
 
         actor: Any = First
     elif version == 2:
 
-        class Second(Base):
+        class Second(Early):
             total: tuple[int, int] = (0, 0)
             currency: str = "EUR"
             last: int = tr.field(default=0, ttl=5 * LATE_MS)
@@ -120,19 +129,11 @@ def app_of(version: int) -> Any:
             def days_two(key: str, old: int) -> str:
                 return str(old)
 
-            @tr.process(sales)
-            def sale(self, event: Sale, ctx: tr.Context[str]) -> None:
+            def book(self, event: Sale, key: str) -> Note:
                 self.total = divmod(100 * self.total[0] + self.total[1] + event.cents, 100)
                 self.last, self.days[event.at] = event.cents, str(event.cents)
                 self.items.append(event.cents)
-                self.seen = [*self.seen[-2:], event.at]
-                ctx.set_timer(event.at + LATE_MS, f"late:{event.at}", Note(event.cents))
-                if not event.cents % 7:
-                    ctx.set_timer(event.at + LATE_MS)
-
-            @tr.on_timer("late", payload=Note)
-            def late(self, payload: Note, ctx: tr.Context[str]) -> None:
-                ctx.emit(said, Said(ctx.key, ctx.event_time, euros(payload.cents)))
+                return Note(event.cents)
 
         actor = Second
     else:
@@ -179,16 +180,12 @@ def app_of(version: int) -> Any:
             def late_three(key: str, old: Note) -> Note3:
                 return Note3(euros(old.cents))
 
-            @tr.process(sales)
-            def sale(self, event: Sale, ctx: tr.Context[str]) -> None:
+            def book(self, event: Sale, key: str) -> Note3:
                 whole, part = map(int, self.money.split("."))
                 self.money = euros(100 * whole + part + event.cents)
-                self.last, self.days[event.at] = last_of(event.cents), [ctx.key, str(event.cents)]
+                self.last, self.days[event.at] = last_of(event.cents), [key, str(event.cents)]
                 self.items.append(event.cents / 4)
-                self.seen = [*self.seen[-2:], event.at]
-                ctx.set_timer(event.at + LATE_MS, f"late:{event.at}", Note3(euros(event.cents)))
-                if not event.cents % 7:
-                    ctx.set_timer(event.at + LATE_MS)
+                return Note3(euros(event.cents))
 
             @tr.on_timer("late", payload=Note3)
             def late(self, payload: Note3, ctx: tr.Context[str]) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 import tailrace as tr
 from tailrace.core.records import Output
+from tests.core import ordered
 from tests.core.ordered import Event, Said, oracle
 from tests.kafka.outside import messages
 
@@ -27,49 +28,12 @@ _ANSWER_S = 60.0
 
 
 def joining(name: str, order: Any, partitions: int = PARTITIONS) -> tr.App:
-    """Everything that a handler can see is said: the order of events and timers, the watermark, whether it is late. A fourth input never
-    gets a record.
-    """
-    made = tr.App(name, partitions=partitions)
-    left, middle, right = (
-        made.topic(one, Event, out_of_order=disorder_ms, idle_after="10m")
-        for one, disorder_ms in DISORDER_MS.items()
+    """The app of ``tests.core.ordered`` with three inputs, and a fourth that never gets a record."""
+    idle = {**dict.fromkeys(DISORDER_MS, "10m"), "never": "1s"}
+    inputs = {**DISORDER_MS, "never": 0}
+    return ordered.joining(
+        order, partitions, name=name, said_in=f"{name}-said", disorder_ms=inputs, idle_after=idle
     )
-    never = made.topic("never", Event, idle_after="1s")
-    said = made.topic(f"{name}-said", Said)
-
-    @made.actor
-    class Join(tr.Actor, order=order):
-        seen: int = 0
-
-        @tr.process(right, never)
-        def on_right(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.take("right", event, ctx)
-
-        @tr.process(left)
-        def on_left(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.take("left", event, ctx)
-
-        @tr.process(middle)
-        def on_middle(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.take("middle", event, ctx)
-
-        def take(self, name: str, event: Event, ctx: tr.Context[str]) -> None:
-            self.seen += 1
-            late = " late" if ctx.is_late else ""
-            ctx.emit(said, Said(ctx.key, f"{name} {event.number} after {ctx.watermark}{late}, {self.seen}"))
-            ctx.set_timer(event.at + event.number % 13)
-            ctx.set_timer(event.at - event.number % 5, "moved")
-
-        @tr.on_timer
-        def unnamed(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(said, Said(ctx.key, f"timer of {ctx.event_time} at {ctx.watermark}"))
-
-        @tr.on_timer("moved")
-        def moved(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
-
-    return made
 
 
 app = joining("gate", "event-time")

@@ -75,14 +75,10 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
     plan, stores = app.plan(), [MemoryStore() for _ in range(3)]
     prepare_log(log, plan, create_declared=True)
     worker = Worker(
-        plan,
-        log,
-        range(3),
-        stores.__getitem__,
+        plan, log, range(3), stores.__getitem__,
         settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
-        clock=lambda: now_ms,
-        reader=log.reader({}, live=True),
-    )
+        clock=lambda: now_ms, reader=log.reader({}, live=True),
+    )  # fmt: skip
     worker.start()
 
     def happen(*keys: str) -> None:

@@ -12,15 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from tailrace.core.errors import (
-    FencedError,
-    LogDeniedError,
-    LogUnavailableError,
-    RecordTooLargeError,
-    TopicMismatchError,
-    UnknownTopicError,
-    UsageError,
-)
+from tailrace.core import errors
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import Kind, as_log_error, kind_of
@@ -33,14 +25,14 @@ APP, NOWHERE = "tests.kafka.apps:app", ("--log", "kafka://127.0.0.1:1")
 
 # --- errors: what is done about each, and what is said
 
-FENCED = (Kind.FENCED, FencedError)
-DENIED = (Kind.REFUSED, LogDeniedError)
-UNKNOWN = (Kind.REFUSED, UnknownTopicError)
-TOO_LARGE = (Kind.REFUSED, RecordTooLargeError)
-WRONG = (Kind.REFUSED, UsageError)
-UNTAKEN = (Kind.REFUSED, TopicMismatchError)
-PASSES = (Kind.RETRY, LogUnavailableError)
-ABORTED = (Kind.ABORT, LogUnavailableError)
+FENCED = (Kind.FENCED, errors.FencedError)
+DENIED = (Kind.REFUSED, errors.LogDeniedError)
+UNKNOWN = (Kind.REFUSED, errors.UnknownTopicError)
+TOO_LARGE = (Kind.REFUSED, errors.RecordTooLargeError)
+WRONG = (Kind.REFUSED, errors.UsageError)
+UNTAKEN = (Kind.REFUSED, errors.TopicMismatchError)
+PASSES = (Kind.RETRY, errors.LogUnavailableError)
+ABORTED = (Kind.ABORT, errors.LogUnavailableError)
 KINDS = {
     FENCED: """
         _FENCED FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH ILLEGAL_GENERATION INVALID_PRODUCER_EPOCH
@@ -333,7 +325,7 @@ def test_no_value_of_a_setting_is_shown() -> None:
     "name", ["isolation.level", "producer.acks", "consumer.enable.auto.commit", "transactional.id"]
 )
 def test_what_exactly_once_rests_on_cannot_be_set(name) -> None:
-    with pytest.raises(UsageError, match="cannot be changed"):
+    with pytest.raises(errors.UsageError, match="cannot be changed"):
         KafkaLog("kafka://h:1", LogOptions(settings={name: "x"}))
 
 
@@ -373,7 +365,7 @@ def test_what_is_not_there_on_kafka_is_refused_by_name(tmp_path, monkeypatch, ar
     "url", ["kafka://", "kafka:///p", "kafka://user:password@h:1", "kafka://h:1/a/b", "http://h:1"]
 )
 def test_a_wrong_url_is_refused(url) -> None:
-    with pytest.raises(UsageError, match="kafka://host:9092"):
+    with pytest.raises(errors.UsageError, match="kafka://host:9092"):
         KafkaLog(url)
 
 
@@ -397,7 +389,7 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
 @pytest.mark.parametrize("name", ["sasl.passwort", "sasl.mechanism", "ssl.ca.location"])
 def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name) -> None:
     log = KafkaLog("kafka://h:1", LogOptions(settings={"security.protocol": "SASL_SSL", name: "/secret"}))
-    with pytest.raises(UsageError, match="does not take its settings") as raised:
+    with pytest.raises(errors.UsageError, match="does not take its settings") as raised:
         log.topics()
     assert name in str(raised.value)
     assert "secret" not in str(raised.value)

@@ -15,13 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 
-from tailrace.core.errors import (
-    EventValueError,
-    LogUnavailableError,
-    RecordTooLargeError,
-    TopicMismatchError,
-    UnknownTopicError,
-)
+from tailrace.core import errors
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition, TopicSettings
@@ -56,7 +50,7 @@ def test_every_time_comes_back_and_the_one_that_kafka_cannot_hold_is_refused(log
     times = [0, 1, -1_000, 253_402_300_799_000, 0]
     log.append_all([Output("a", b"k", b"v", at) for at in times])
     assert [one.timestamp_ms for one in read_all(log, log.reader({A: 0}), A)] == times
-    with pytest.raises(EventValueError, match="1 ms before 1970"):
+    with pytest.raises(errors.EventValueError, match="1 ms before 1970"):
         log.append_all([Output("a", b"k", b"v", -1)])
     assert log.offset_at("a", 0, 0) == 0
 
@@ -90,7 +84,7 @@ def test_a_log_with_a_prefix_sees_its_own_topics_only(log: KafkaLog, kafka: str)
     other = KafkaLog(f"kafka://{kafka}/other-{Outside(log.place).prefix}")
     assert set(log.topics()) == {"a", "b"}
     assert set(other.topics()) == set()
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         other.partitions("a")
     other.close()
 
@@ -201,7 +195,7 @@ def test_the_ends_of_topics_wait_for_an_open_transaction_but_not_for_ever(
     await_written(log, "b", writer=writer)
     with monkeypatch.context() as hasty:
         hasty.setattr(log_, "_HANGS_S", 0.5)
-        with pytest.raises(LogUnavailableError, match="open for more than"):
+        with pytest.raises(errors.LogUnavailableError, match="open for more than"):
             log.ends(["a", "b"])
     threading.Timer(1, writer.commit).start()
     after = log.ends(["a", "b"])
@@ -213,7 +207,7 @@ def test_the_ends_of_topics_wait_for_an_open_transaction_but_not_for_ever(
 def test_a_record_that_the_topic_does_not_take_is_named_and_the_writer_goes_on(log: KafkaLog) -> None:
     Outside(log.place).create("small", max_message_bytes="2000")
     writer = log.writer("w")
-    with pytest.raises(RecordTooLargeError, match="small"):
+    with pytest.raises(errors.RecordTooLargeError, match="small"):
         writer.append([Output("small", b"k", os.urandom(5_000), 7)])
         writer.commit()
     writer.abort()
@@ -245,7 +239,7 @@ def test_a_record_that_the_topic_never_takes_is_no_outage_and_the_writer_goes_on
     """With the settings that brokers give a topic, it takes no record of more than an hour in the future."""
     Outside(log.place).create("strict", cleanup_policy=policy)
     writer = log.writer("w")
-    with pytest.raises(TopicMismatchError, match=f"strict.*{told}"):
+    with pytest.raises(errors.TopicMismatchError, match=f"strict.*{told}"):
         writer.append([Output("strict", b"k", b"other", 7), Output("strict", *output)], 0)
         writer.commit()
     writer.abort()
@@ -258,7 +252,7 @@ def test_without_a_broker_every_call_says_so_in_time() -> None:
     log = KafkaLog("kafka://127.0.0.1:1", LogOptions(patience_s=0.5))
     at = r"no broker was reached at 127\.0\.0\.1:1 within 0\.5 s.*--log"
     for call, told in ((log.topics, at), (lambda: log.end_offset("a", 0), at), (lambda: log.writer("w"), "")):
-        with pytest.raises(LogUnavailableError, match="Kafka does not answer") as raised:
+        with pytest.raises(errors.LogUnavailableError, match="Kafka does not answer") as raised:
             call()
         assert re.search(told, str(raised.value))
     log.close()
@@ -273,9 +267,9 @@ def test_a_library_that_never_returns_from_adding_offsets_costs_a_producer_and_n
     producer: Any = writer._producer
     producer._producer = stuck = Stuck(producer._producer, "send_offsets_to_transaction")
     writer.append([Output("a", b"k", b"lost", 7)])
-    with pytest.raises(LogUnavailableError, match="does not come back"):
+    with pytest.raises(errors.LogUnavailableError, match="does not come back"):
         writer.commit({A: 5}, "group")
-    with pytest.raises(LogUnavailableError, match="does not come back"):
+    with pytest.raises(errors.LogUnavailableError, match="does not come back"):
         writer.append([Output("a", b"k", b"lost", 7)])
     writer.close()
     monkeypatch.undo()
@@ -392,7 +386,7 @@ def test_topics_are_listed_by_name_and_their_settings_are_those_that_the_brokers
         other.admin.delete_topics(["a"])
         assert topics["c"] == TopicSettings(2, compacted=True)
         assert "a" in topics
-        with pytest.raises(UnknownTopicError, match="'a'"):
+        with pytest.raises(errors.UnknownTopicError, match="'a'"):
             topics.get("a")
         other.create_topic("a", TopicSettings(2))
     assert log.partitions("a") == 1

@@ -13,14 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from tailrace.core.errors import (
-    ArchiveError,
-    CorruptStateError,
-    OffsetsDisagreeError,
-    TopicMismatchError,
-    TopicReplacedError,
-    UnknownTopicError,
-)
+from tailrace.core import errors
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.opening import open_archive
 from tailrace.history.replay.replaying import replay
@@ -53,33 +46,36 @@ def test_a_service_commits_nothing_once_a_topic_was_replaced_and_does_not_start_
     before = committed(shop)
     shop.replace(topic)
     shop.order(60)  # more than the position in the old topic
-    with pytest.raises(TopicReplacedError, match=AGAIN) as raised:
+    with pytest.raises(errors.TopicReplacedError, match=AGAIN) as raised:
         shop.work()
     assert raised.value.topic == topic
     after = committed(shop)
     assert {place: at for place, at in before.items() if place in after} == after
     if topic != "totals":
-        shop.refuses(TopicReplacedError, f"{AGAIN} since.*topic '{topic}'")
+        shop.refuses(errors.TopicReplacedError, f"{AGAIN} since.*topic '{topic}'")
 
 
 def test_a_changelog_that_was_replaced_is_told_by_the_group_and_without_it_by_the_tape(shop: Shop) -> None:
     shop.lived()
     shop.stop()
     shop.replace("shop.changelog")
-    with serving(shop.url) as later, pytest.raises(OffsetsDisagreeError, match="no commit at all"):
+    with serving(shop.url) as later, pytest.raises(errors.OffsetsDisagreeError, match="no commit at all"):
         later.stores = shop.stores
         later.start()
     assert all(store.cut for store in shop.stores.values())  # left as it was
     for done in shop.admin.delete_consumer_groups([f"{shop.prefix}shop"]).values():
         done.result()  # as if the offsets had expired
-    with serving(shop.url) as later, pytest.raises(CorruptStateError, match="the changelog was deleted"):
+    with (
+        serving(shop.url) as later,
+        pytest.raises(errors.CorruptStateError, match="the changelog was deleted"),
+    ):
         later.start()
 
 
 def test_a_topic_that_was_only_deleted_is_named(shop: Shop) -> None:
     shop.lived()
     shop.delete("orders")
-    with pytest.raises(UnknownTopicError, match="orders"):
+    with pytest.raises(errors.UnknownTopicError, match="orders"):
         shop.work(lambda: False)
 
 
@@ -87,12 +83,12 @@ def test_more_partitions_are_found_under_a_service_and_by_the_next_start(shop: S
     shop.lived()
     for done in shop.admin.create_partitions([NewPartitions(f"{shop.prefix}orders", 3)]).values():
         done.result()
-    with pytest.raises(TopicMismatchError, match="had 2 partitions and has 3 now") as raised:
+    with pytest.raises(errors.TopicMismatchError, match="had 2 partitions and has 3 now") as raised:
         shop.work(lambda: False)
     assert raised.value.topic == "orders"
     assert "Another number of partitions" in raised.value.hint
     at_start = "the input has 3 partitions, the app 'shop' has 2"
-    with pytest.raises(TopicMismatchError, match=at_start) as raised, serving(shop.url):
+    with pytest.raises(errors.TopicMismatchError, match=at_start) as raised, serving(shop.url):
         pass
     assert "Another number of partitions" in raised.value.hint
 
@@ -101,7 +97,7 @@ def test_more_partitions_of_an_output_need_no_more_than_another_start(shop: Shop
     shop.lived()
     for done in shop.admin.create_partitions([NewPartitions(f"{shop.prefix}totals", 3)]).values():
         done.result()
-    with pytest.raises(TopicMismatchError, match="writes to the former ones") as raised:
+    with pytest.raises(errors.TopicMismatchError, match="writes to the former ones") as raised:
         shop.work(lambda: False)
     assert raised.value.topic == "totals"
     assert "Start the service again" in raised.value.hint
@@ -143,7 +139,7 @@ def test_no_history_is_read_from_a_topic_that_was_replaced(
         shop.replace(topic)
         shop.order(60)  # more than the position in the old topic
     for read in (*READERS, moved):
-        with pytest.raises(TopicReplacedError, match=f"{AGAIN} since the app 'shop'") as raised:
+        with pytest.raises(errors.TopicReplacedError, match=f"{AGAIN} since the app 'shop'") as raised:
             read(kafka_url, tmp_path / "later")
         assert raised.value.topic == topic
     refused = run("archive", "--log", kafka_url, "--to", str(tmp_path / "archive"))
@@ -172,7 +168,7 @@ def test_a_topic_that_is_replaced_while_history_is_read_is_found_at_the_end(
             return found
 
         monkeypatch.setattr(log, "ends", while_reading)
-        with pytest.raises(TopicReplacedError, match=AGAIN):
+        with pytest.raises(errors.TopicReplacedError, match=AGAIN):
             take_snapshot(PLAN, log, snapshots)
         assert not snapshots.list()
 
@@ -190,8 +186,8 @@ def test_an_archive_is_continued_and_joined_only_with_the_topic_that_it_is_of(
         shop.now = 0
         shop.order(20)
         since = f"'orders' was {AGAIN} since it was archived"
-        with closing(KafkaLog(kafka_url)) as log, pytest.raises(ArchiveError, match=since):
+        with closing(KafkaLog(kafka_url)) as log, pytest.raises(errors.ArchiveError, match=since):
             archive_log(log, open_archive(place), ArchiveOptions(["orders"]))
-    with pytest.raises(TopicReplacedError):
+    with pytest.raises(errors.TopicReplacedError):
         rebuilt(APP, kafka_url, tmp_path / "rebuilt", archive=place)
     assert rebuilt(APP, str(tmp_path / "none"), tmp_path / "from-archive", archive=place).same_rows

@@ -111,12 +111,8 @@ def test_a_table_is_compacted_alone_and_its_deletions_are_kept() -> None:
         (TopicSettings(4, compacted=True, retention_ms=9), {"cleanup_policy": "compact,delete"}),
     ):
         (one,) = of_a_table(settings, **changed)
-        assert (one.level, one.setting, one.wanted, one.is_safe) == (
-            "error",
-            "cleanup.policy",
-            "compact",
-            False,
-        )
+        expected = ("error", "cleanup.policy", "compact", False)
+        assert (one.level, one.setting, one.wanted, one.is_safe) == expected
         assert "give the table another name" in one.fix
     (kept,) = of_a_table(delete_retention_ms="1000")
     assert (kept.level, kept.setting, kept.is_safe) == ("warning", "delete.retention.ms", False)

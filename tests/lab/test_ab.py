@@ -212,11 +212,8 @@ def test_metrics_and_limits_are_in_the_report_and_its_page(
     limits = ("none>1%", "keys>50%", "cents>1", "shown>1000")
     to = str(tmp_path / "out")
     report, keys, _ = comparison(monkeypatch, sold, SELLING, b, metrics=str(file), limits=limits, to=to)
-    assert [(one.name, one.difference) for one in report.metrics] == [
-        ("none", 0.0),
-        ("cents", 5.0 * SALES),
-        ("shown", 5.0 * SALES),
-    ]
+    wanted = [("none", 0.0), ("cents", 5.0 * SALES), ("shown", 5.0 * SALES)]
+    assert [(one.name, one.difference) for one in report.metrics] == wanted
     cents = report.metrics[1]
     assert cents.values is not None
     by_shop = dict.fromkeys({one.key for one in lived.read(sold, "sales")}, 0)
@@ -279,11 +276,8 @@ def test_a_change_in_a_timer_is_found_at_the_timer(sold: Path, monkeypatch: pyte
     b = version(sold, "at_closing", ("self.cents -= 1", more))
     _, keys, outputs = comparison(monkeypatch, sold, SELLING, b)
     assert [(one["key"], one["difference"]) for one in keys] == [(shop, -9.0)]
-    assert (keys[0]["first_topic"], keys[0]["first_timer"], keys[0]["first_offset"]) == (
-        "Shop",
-        "closing",
-        None,
-    )
+    wanted = ("Shop", "closing", None)
+    assert (keys[0]["first_topic"], keys[0]["first_timer"], keys[0]["first_offset"]) == wanted
     assert keys[0]["first_time"].timestamp() * 1000 == at + 50
     # The outputs part with the state that they are made of.
     assert {one["first_timer"] for one in outputs} == {"closing"}

@@ -70,11 +70,8 @@ def test_the_state_is_that_of_all_events(tmp_path: Path, seeds: range) -> None:
         with h:
             report = export_state(h.plan, h.log, Destination(tmp_path / str(seed)), ALL)
         assert slots(tmp_path / str(seed)) == yard.expected(events)
-        assert {one.name: one.json_columns for one in report.tables} == {
-            "Slot": ["note"],
-            "Slot_by": [],
-            "Slot_recent": [],
-        }
+        wanted = {"Slot": ["note"], "Slot_by": [], "Slot_recent": []}
+        assert {one.name: one.json_columns for one in report.tables} == wanted
 
 
 def test_columns_have_the_types_of_their_fields(tmp_path: Path, life) -> None:
@@ -112,11 +109,8 @@ def test_all_tools_read_equal_types_and_sums(tmp_path: Path, life) -> None:
     assert (frame["count"].sum(), frame.took.sum()) == (moves, took)
     assert str(frame["last"].dtype) == "datetime64[us, UTC]"
     polars = pl.read_parquet(path)
-    assert (polars["count"].sum(), polars["took"].sum(), polars["last"].max()) == (
-        moves,
-        took,
-        frame["last"].max(),
-    )
+    wanted = (moves, took, frame["last"].max())
+    assert (polars["count"].sum(), polars["took"].sum(), polars["last"].max()) == wanted
     assert polars.schema["spot"] == pl.Struct({"row": pl.Int64, "zone": pl.String, "since": pl.Int64})
     with duckdb.connect() as db:
         found = db.sql(
@@ -147,16 +141,8 @@ def test_a_topic_has_a_row_for_each_record(tmp_path: Path, life) -> None:
         by_place[row["_partition"]].append(row["at"])
         found.append(
             (
-                row["yard"],
-                row["slot"],
-                row["at"],
-                row["kind"],
-                Decimal(row["weight"]),
-                row["took"],
-                row["tags"],
-                row["note"],
-                row["ratio"],
-                row["amount"],
+                *(row["yard"], row["slot"], row["at"], row["kind"], Decimal(row["weight"])),
+                *(row["took"], row["tags"], row["note"], row["ratio"], row["amount"]),
             )
         )
     expected = [
@@ -226,14 +212,8 @@ def test_an_app_without_rows_has_the_columns(tmp_path: Path) -> None:
         h.commit()
         report = export_topics(h.plan, h.log, Destination(tmp_path / "out"), ["moved"])
     assert report.tables[0].rows == 0
-    assert pq.read_table(tmp_path / "out" / "moved").column_names == [
-        "yard",
-        "moves",
-        "_key",
-        "_partition",
-        "_offset",
-        "_time",
-    ]
+    wanted = ["yard", "moves", "_key", "_partition", "_offset", "_time"]
+    assert pq.read_table(tmp_path / "out" / "moved").column_names == wanted
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, life) -> None:

@@ -149,17 +149,9 @@ SOLD = Measured("sold", None, 200.0, 190.0, -10.0)
 @pytest.mark.parametrize(
     ("text", "exceeded"),
     [
-        ("keys>0.1%", True),
-        ("keys > 0.2 %".replace(" %", "%"), False),
-        ("keys>=0.2%", True),
-        ("keys>1", True),
-        ("keys>2", False),
-        ("outputs>19%", True),
-        ("outputs>20%", False),
-        ("sold<-4%", True),
-        ("sold<-5%", False),
-        ("sold<=-10", True),
-        ("sold>0", False),
+        *(("keys>0.1%", True), ("keys > 0.2 %".replace(" %", "%"), False), ("keys>=0.2%", True)),
+        *(("keys>1", True), ("keys>2", False), ("outputs>19%", True), ("outputs>20%", False)),
+        *(("sold<-4%", True), ("sold<-5%", False), ("sold<=-10", True), ("sold>0", False)),
     ],
 )
 def test_a_limit_is_exceeded_or_not(text: str, exceeded: bool) -> None:

@@ -22,7 +22,7 @@ class Shown(msgspec.Struct, tr.Keyed[str], frozen=True):
 class Click(msgspec.Struct, tr.Keyed[str], frozen=True):
     ad: tr.Key[str]
     at: tr.EventTime[int]
-    user: str
+    user: str | None
 
 
 class Both(msgspec.Struct, tr.Keyed[str], frozen=True):
@@ -91,7 +91,8 @@ def test_a_topic_gets_the_fields_of_a_case_by_name() -> None:
         assert h.emitted(cases) == [Case("a", "ann", "spring", 1, (0, 1)), Case("b", "cid", None, 3, (0, 0))]
 
 
-def test_a_topic_gets_the_fields_of_an_event_and_of_what_is_looked_up() -> None:
+@pytest.mark.parametrize("by", ["user", lambda click: click.user])
+def test_a_topic_gets_the_fields_of_an_event_and_of_what_is_looked_up_at_its_time(by: Any) -> None:
     class Rate(msgspec.Struct, frozen=True):
         user: tr.Key[str]
         rate: float
@@ -102,13 +103,15 @@ def test_a_topic_gets_the_fields_of_an_event_and_of_what_is_looked_up() -> None:
         rate: float | None
 
     app = tr.App("rates", partitions=1)
-    clicks, rates, rated = (
-        app.topic("clicks", Click),
-        app.topic("rates", Rate, broadcast=True),
-        app.topic("rated", Rated),
-    )
-    assert app.lookup("l", clicks, rates, by="user", into=rated) is rated
+    clicks, rated = app.topic("clicks", Click), app.topic("rated", Rated)
+    rates = app.topic("rates", Rate, broadcast=True)
+    assert app.lookup("l", clicks, rates, by=by, into=rated) is rated
     with Harness(app) as h:
         h.send(rates, Rate("ann", 0.5))
         h.send(clicks, Click("a", 1, "ann"), Click("a", 2, "bob"))
-        assert h.emitted(rated) == [Rated("a", 1, 0.5), Rated("a", 2, None)]
+        h.send(rates, Rate("ann", 0.7))
+        h.crash()
+        h.send(clicks, Click("a", 3, "ann"), Click("a", 4, None))
+        rates_then = {1: 0.5, 2: None, 3: 0.7, 4: None}
+        assert h.emitted(rated) == [Rated("a", at, rate) for at, rate in rates_then.items()]
+        h.replay()

@@ -107,13 +107,8 @@ def test_names_with_equal_sums_go_by_the_order_of_keys_and_not_a_number_is_last(
             Vote("a", 4, red, -5),
             Vote("a", 5, blue, 0),
         )
-        assert [one.what for one in h.emitted(named)] == [
-            ["red"],
-            ["blue", "red"],
-            ["red", "blue"],
-            ["blue", "red"],
-            ["red", "blue"],
-        ]
+        wanted = [["red"], ["blue", "red"], ["red", "blue"], ["blue", "red"], ["red", "blue"]]
+        assert [one.what for one in h.emitted(named)] == wanted
         with pytest.raises(tr.HandlerError, match="a sum takes int and float, not str"):
             h.send(votes, Vote("a", 6, red, None))
 
@@ -135,12 +130,8 @@ def test_best_names_without_a_number_change_once_whatever_strikes_them(fault: An
             [*amounts, ("z", 1.0), ("x", 1.0), ("y", 1.0), ("y", float("-inf"))]
         ):
             h.run([(events, Event("a", at, name, amount)), *([] if fault is None else [fault])])
-        assert [(one.what, one.at) for one in h.emitted(named)] == [
-            (["x"], 0),
-            (["y", "x"], 3),
-            (["y", "z"], 5),
-            (["z", "x"], 8),
-        ]
+        wanted = [(["x"], 0), (["y", "x"], 3), (["y", "z"], 5), (["z", "x"], 8)]
+        assert [(one.what, one.at) for one in h.emitted(named)] == wanted
         h.replay()
 
 

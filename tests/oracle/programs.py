@@ -275,14 +275,8 @@ def _op(random: Random, number: int, changes: list[str]) -> Op:
     names += [None, None] * (number < UNNAMED) + ["a"] * (number < NO_COLON)
     kind = random.choices(
         (
-            random.choice(changes),
-            random.choice(_TIMERS),
-            "look",
-            "range",
-            "fail",
-            "clear",
-            "start-over",
-            "emit-at",
+            *(random.choice(changes), random.choice(_TIMERS), "look"),
+            *("range", "fail", "clear", "start-over", "emit-at"),
         ),
         (60, 25 if names else 0, 9, 3, 3, 3, 4 if "faded.append" in changes else 0, 2),
     )[0]

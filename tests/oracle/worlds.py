@@ -170,15 +170,10 @@ class InMemory(World):
         if case.actor.ordered and len(case.actor.inputs) > 1:
             self._with_memory()
         self.harness = Harness(
-            self.app,
-            now_ms=START_MS,
-            checked=self.settings.checked,
-            reload=self.settings.reload,
-            slice_size=self.random.choice((1, 3, 1_000)),
-            commit_every=self.random.choice((None, 1, 2, 5)),
-            state="rocksdb" if self.random.random() < 0.05 else "memory",
-            settings=self.settings,
-        )
+            self.app, now_ms=START_MS, checked=self.settings.checked, reload=self.settings.reload,
+            slice_size=self.random.choice((1, 3, 1_000)), commit_every=self.random.choice((None, 1, 2, 5)),
+            state="rocksdb" if self.random.random() < 0.05 else "memory", settings=self.settings,
+        )  # fmt: skip
         self._settle()
 
     def _settle(self) -> None:

@@ -52,15 +52,9 @@ def events() -> Iterator[Step]:
 def service_options(root: Path, policy: Any, *, until_end: bool = False) -> ServiceOptions:
     """The service: it commits often, and looks often whether the log is to be cleaned."""
     return ServiceOptions(
-        APP,
-        root / LOG,
-        root / STATE,
-        commit_interval_ms=20,
-        end_of_input=until_end,
-        after_end=True,
-        create_topics=True,
-        log_options=log_options(policy),
-    )
+        APP, root / LOG, root / STATE, commit_interval_ms=20, end_of_input=until_end,
+        after_end=True, create_topics=True, log_options=log_options(policy),
+    )  # fmt: skip
 
 
 def promise_commits() -> None:

@@ -9,19 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import tailrace as tr
-from tests.proof.operations import (
-    Box,
-    Chained,
-    Change,
-    Event,
-    Model,
-    Ping,
-    PlainInterpreter,
-    Push,
-    Result,
-    RichInterpreter,
-    fired,
-)
+from tests.proof import operations
 from tests.proof.programs import Op
 
 
@@ -41,23 +29,25 @@ class Variant(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def build(variant: Variant) -> Model:
+def build(variant: Variant) -> operations.Model:
     """The app of a variant."""
     app = tr.App("proof", partitions=variant.partitions, on_error=variant.on_error)
-    lates = app.topic("lates", Event, key="key", event_time="at")
-    app.topic("results", Result, key="key")
-    app.topic("notes", Result, key="key")
+    lates = app.topic("lates", operations.Event, key="key", event_time="at")
+    app.topic("results", operations.Result, key="key")
+    app.topic("notes", operations.Result, key="key")
     out_of_order = f"{variant.out_of_order}ms"
     late: Any = lates if variant.late == "route" else variant.late
-    events = app.topic("events", Event, key="key", event_time="at", out_of_order=out_of_order, late=late)
+    events = app.topic(
+        "events", operations.Event, key="key", event_time="at", out_of_order=out_of_order, late=late
+    )
     topics: list[tr.Topic[Any, Any]] = [events]
     if variant.inputs > 1:
         watermark: Any = variant.watermark == "events" or variant.watermark
-        late_changes = app.topic("late-changes", Change, key="key", event_time="at")
+        late_changes = app.topic("late-changes", operations.Change, key="key", event_time="at")
         topics.append(
             app.topic(
                 "changes",
-                Change,
+                operations.Change,
                 key="key",
                 event_time="at",
                 out_of_order=out_of_order,
@@ -69,14 +59,14 @@ def build(variant: Variant) -> Model:
         topics.append(
             app.topic(
                 "arrivals",
-                Event,
+                operations.Event,
                 key="key",
                 event_time=tr.ARRIVAL_TIME if variant.out_of_order else tr.RECORD_TIME,
                 watermark=bool(variant.out_of_order),
                 format="msgpack",
             )
         )
-    side: tr.Stream[Any] = app.stream("side", Chained)
+    side: tr.Stream[Any] = app.stream("side", operations.Chained)
     taken: Any = topics
     may_fail = variant.on_error != "stop"
     for_rich = taken[1:] if variant.lean else taken
@@ -84,23 +74,23 @@ def build(variant: Variant) -> Model:
     @app.process(side if variant.lean else events)
     def audit(event: Any, ctx: tr.Context[str]) -> None:
         if event.program and event.program[0].kind == "emit":
-            ctx.emit(app.topics["notes"], Result(ctx.key, len(event.program), str(ctx.uuid())))
+            ctx.emit(app.topics["notes"], operations.Result(ctx.key, len(event.program), str(ctx.uuid())))
         if event.program and event.program[-1].kind == "chain" and not variant.lean:
-            ctx.emit(side, Chained(event.program[:2]))
+            ctx.emit(side, operations.Chained(event.program[:2]))
 
     @app.process(side)
-    def overhear(event: Chained, ctx: tr.Context[str]) -> None:
+    def overhear(event: operations.Chained, ctx: tr.Context[str]) -> None:
         if event.level == 2:
-            ctx.emit(app.topics["notes"], Result(ctx.key, 2, str(ctx.random.random())))
+            ctx.emit(app.topics["notes"], operations.Result(ctx.key, 2, str(ctx.random.random())))
 
     @app.actor(name="rich")
-    class Rich(RichInterpreter, tr.Actor, order=variant.order):
+    class Rich(operations.RichInterpreter, tr.Actor, order=variant.order):
         n: int = 0
         digest: int = 0
         ratio: float = 0.0
         loose: float | None = None
-        box: Box = tr.field(default_factory=Box)
-        nest: list[Box] = tr.field(default_factory=list)
+        box: operations.Box = tr.field(default_factory=operations.Box)
+        nest: list[operations.Box] = tr.field(default_factory=list)
         at: datetime | None = None
         pair: tuple[int, str] = (0, "")
         some: int | str | list[int] | None = None
@@ -108,7 +98,7 @@ def build(variant: Variant) -> Model:
         fading: list[int] = tr.field(default_factory=list, ttl="3s")
         flickering: str = tr.field(default="", ttl="1s", ttl_time="processing")
         entries: tr.MapState[str, int]
-        boxes: tr.MapState[int, Box]
+        boxes: tr.MapState[int, operations.Box]
         brief: tr.MapState[int, list[int]] = tr.field(ttl="2s")
         blink: tr.MapState[int, int] = tr.field(ttl="1s", ttl_time="processing")
         items: tr.ListState[list[int]]
@@ -116,12 +106,12 @@ def build(variant: Variant) -> Model:
 
         @tr.process(*for_rich, side)
         def handled(self, event: Any, ctx: tr.Context[str]) -> None:
-            if isinstance(event, Chained):
+            if isinstance(event, operations.Chained):
                 self.observe(ctx, f"chained {event.level}", event.program)
                 self.run(event.program, ctx, model, event.level)
                 return
             self.observe(ctx, "event", event.program)
-            if isinstance(event, Change):
+            if isinstance(event, operations.Change):
                 self.box = event.box
                 event.box.items.append(self.n)
                 event.program = event.program[:3]
@@ -160,13 +150,13 @@ def build(variant: Variant) -> Model:
         if variant.messages:
 
             @tr.on_message
-            def pushed(self, message: Push, ctx: tr.Context[str]) -> None:
+            def pushed(self, message: operations.Push, ctx: tr.Context[str]) -> None:
                 self.observe(ctx, "push")
                 self.nest = [message.box]
                 self.run(message.program, ctx, model)
 
     @app.actor(name="plain")
-    class Plain(PlainInterpreter, tr.Actor, order=variant.order):
+    class Plain(operations.PlainInterpreter, tr.Actor, order=variant.order):
         n: int = 0
         digest: int = 0
         pending: int = 0
@@ -178,7 +168,7 @@ def build(variant: Variant) -> Model:
         if variant.inputs < 3:
 
             @tr.process(events)
-            def handled(self, event: Event, ctx: tr.Context[str]) -> None:
+            def handled(self, event: operations.Event, ctx: tr.Context[str]) -> None:
                 self.observe(ctx, "event", event.program)
                 self.run(event.program, ctx, model)
 
@@ -190,7 +180,7 @@ def build(variant: Variant) -> Model:
                 self.run(event.program, ctx, model)
 
         @tr.process(side)
-        def chained(self, event: Chained, ctx: tr.Context[str]) -> None:
+        def chained(self, event: operations.Chained, ctx: tr.Context[str]) -> None:
             self.observe(ctx, "chained")
             self.run(event.program[:1], ctx, model, event.level)
 
@@ -198,12 +188,12 @@ def build(variant: Variant) -> Model:
         def unnamed(self, ctx: tr.Context[str]) -> None:
             self.observe(ctx, "timer")
             self.pending -= 1
-            self.run(fired(self.n, may_fail=may_fail), ctx, model)
+            self.run(operations.fired(self.n, may_fail=may_fail), ctx, model)
 
         @tr.on_timer("a")
         def named_a(self, ctx: tr.Context[str]) -> None:
             self.observe(ctx, "a")
-            self.run(fired(self.n, may_fail=may_fail), ctx, model)
+            self.run(operations.fired(self.n, may_fail=may_fail), ctx, model)
 
         @tr.on_timer("b")
         def named_b(self, ctx: tr.Context[str]) -> None:
@@ -216,7 +206,7 @@ def build(variant: Variant) -> Model:
         @tr.on_processing_timer("a")
         def clock_a(self, ctx: tr.Context[str]) -> None:
             self.observe(ctx, "clock a")
-            self.run(fired(self.n, may_fail=may_fail), ctx, model)
+            self.run(operations.fired(self.n, may_fail=may_fail), ctx, model)
 
         @tr.on_processing_timer("b")
         def clock_b(self, ctx: tr.Context[str]) -> None:
@@ -225,11 +215,11 @@ def build(variant: Variant) -> Model:
         if variant.messages:
 
             @tr.on_message
-            def pinged(self, message: Ping, ctx: tr.Context[str]) -> None:
+            def pinged(self, message: operations.Ping, ctx: tr.Context[str]) -> None:
                 self.observe(ctx, "ping", message.program)
                 self.run(message.program, ctx, model)
 
-    model = Model(app, tuple(topics), Rich, Plain)
+    model = operations.Model(app, tuple(topics), Rich, Plain)
     # What a program does is only known when it runs.
     anywhere = (app.topics["results"], app.topics["notes"], side)
     messages = (Rich, Plain) if variant.messages else ()

@@ -118,14 +118,8 @@ class Interpreter:
         if program and program[0].kind == "quiet":
             return  # so that a handler may change a timer or an entry and nothing else
         seen = (
-            self.digest,
-            tag,
-            ctx.key,
-            ctx.event_time,
-            ctx.watermark,
-            ctx.now,
-            ctx.is_late,
-            ctx.timer_name,
+            *(self.digest, tag, ctx.key, ctx.event_time),
+            *(ctx.watermark, ctx.now, ctx.is_late, ctx.timer_name),
         )
         self.digest = crc32(repr(seen).encode())
         self.n += 1

@@ -38,15 +38,8 @@ ENDS = ("clear", "clear-set", "clear-map")
 FAILURES = ("fail", "fail-rich", "fail-odd", "wrong-value", "flaky")
 
 _WEIGHTS: tuple[tuple[tuple[str, ...], int], ...] = (
-    (PLAIN_STATE, 4),
-    (IN_PLACE, 6),
-    (MAPS, 7),
-    (LISTS, 4),
-    (FADING, 3),
-    (TIMERS, 8),
-    (OUTPUTS, 5),
-    (CHANCE, 2),
-    (ENDS, 1),
+    *((PLAIN_STATE, 4), (IN_PLACE, 6), (MAPS, 7), (LISTS, 4)),
+    *((FADING, 3), (TIMERS, 8), (OUTPUTS, 5), (CHANCE, 2), (ENDS, 1)),
 )
 
 

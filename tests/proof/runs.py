@@ -82,14 +82,9 @@ class Run:
 
     def _made(self, settings: TaskSettings) -> Task:
         task = Task(
-            self.plan,
-            self.partition,
-            self.committed.store,
-            self.committed.store.cut,
-            lineage=LINEAGE,
-            settings=settings,
-            replaying=self.replaying,
-        )
+            self.plan, self.partition, self.committed.store, self.committed.store.cut,
+            lineage=LINEAGE, settings=settings, replaying=self.replaying,
+        )  # fmt: skip
         refill(task, lambda name, start, stop: pick(self.log.get((name, self.partition), []), start, stop))
         return task
 

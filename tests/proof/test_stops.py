@@ -61,14 +61,9 @@ class Stopping:
             task=TaskSettings(firing_budget=self.budget, timers_in_memory=8),
         )
         partition = Partition(
-            self.plan,
-            number,
-            self.log,
-            self.stores[number],
-            lambda: self.now,
-            lineage=b"web",
-            settings=settings,
-        )
+            self.plan, number, self.log, self.stores[number],
+            lambda: self.now, lineage=b"web", settings=settings,
+        )  # fmt: skip
         partition.restore()
         if self.phase:
             partition.end_input(self.phase)

@@ -283,13 +283,8 @@ def test_records_that_are_garbage_are_dead_letters_and_an_unknown_id_is_not(
         f"/subjects/{one.orders}-json/versions", {"schemaType": "JSON", "schema": json.dumps(JSON)}
     )
     garbage = [
-        b"",
-        b"{}",
-        b"\1" + good[1:],
-        good[:4],
-        good[:-1],
-        good + b"x",
-        b"\0" + schema["id"].to_bytes(4, "big") + b"{}",
+        *(b"", b"{}", b"\1" + good[1:], good[:4], good[:-1]),
+        *(good + b"x", b"\0" + schema["id"].to_bytes(4, "big") + b"{}"),
     ]
     one.append_raw(("Ada", value) for value in (*garbage, good))
     one.run(3)

@@ -59,14 +59,10 @@ class Machine:
         **more: Any,
     ) -> Worker:
         return Worker(
-            plan or self.plan,
-            self.log,
-            numbers or range(self.plan.partitions),
+            plan or self.plan, self.log, numbers or range(self.plan.partitions),
             lambda number: self.stores[number],
-            settings=replace(settings, **more),
-            hooks=hooks,
-            reader=reader,
-        )
+            settings=replace(settings, **more), hooks=hooks, reader=reader,
+        )  # fmt: skip
 
 
 class Reports:

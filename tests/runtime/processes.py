@@ -60,14 +60,10 @@ class Process:
             filter(None, [str(ROOT / "framework"), str(ROOT), os.environ.get("PYTHONPATH")])
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *map(str, arguments)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
+            [sys.executable, "-m", *map(str, arguments)], cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True,
             env={**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": path, **(environment or {})},
-        )
+        )  # fmt: skip
         self.pid = self.process.pid
 
     def code(self) -> int | None:

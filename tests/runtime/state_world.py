@@ -124,12 +124,7 @@ def edited(snapshots: Snapshots, change: Callable[[bytes, bytes], bytes | None],
         )
         tasks.append(msgspec.structs.replace(task, files=files))
     made = msgspec.structs.replace(
-        found.manifest,
-        id=draft.id,
-        created_ms=draft.created_ms,
-        source="edited",
-        tasks=tuple(tasks),
-        checksum="",
-        **said,
-    )
+        found.manifest, id=draft.id, created_ms=draft.created_ms,
+        source="edited", tasks=tuple(tasks), checksum="", **said,
+    )  # fmt: skip
     return snapshots.publish(made)

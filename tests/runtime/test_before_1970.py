@@ -16,9 +16,18 @@ from tailrace.log.interface import Log
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import lived
-from tests.runtime.before_1970 import FIRST_MS, TIMES_MS, YEAR_MS, Event
 
 APP = "tests.runtime.test_before_1970:app"
+
+
+YEAR_MS = 31_556_952_000
+FIRST_MS = -500 * YEAR_MS
+TIMES_MS = (FIRST_MS, FIRST_MS + 1, -100 * YEAR_MS - 1, -86_400_001, -86_400_000, -1_001, -1, 0, 1)
+
+
+class Event(msgspec.Struct, frozen=True):
+    key: str
+    at: int
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ class Sale(msgspec.Struct):
     cents: int
 
 
-def plan_of(*, old: bool, fee: int = 0, name: str = "Shop") -> Plan:
+def plan_of(*, old: bool, fee: int = 0) -> Plan:
     """The old code has a list of notes and a map; the new one a list of names instead, and cents that may be None."""
     app = tr.App("shops", partitions=2)
     sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)
@@ -54,7 +54,7 @@ def plan_of(*, old: bool, fee: int = 0, name: str = "Shop") -> Plan:
         listed: tr.field(default_factory=list),
         "sold": tr.process(sales)(sold),
     }
-    app.actor(name=name)(cast(Any, type(tr.Actor))("Shop", (tr.Actor,), body))
+    app.actor(cast(Any, type(tr.Actor))("Shop", (tr.Actor,), body))
     return app.plan()
 
 
@@ -66,9 +66,9 @@ class Service:
         self.stores = [MemoryStore(), MemoryStore()]
         self.now_ms = 0
 
-    def run(self, plan: Plan, *times: int, drop: str = "") -> None:
+    def run(self, plan: Plan, *times: int) -> None:
         prepare_log(self.log, plan, create_declared=True)
-        settings = PartitionSettings(commit_interval_ms=0, drop=frozenset(filter(None, [drop])))
+        settings = PartitionSettings(commit_interval_ms=0)
         worker = Worker(
             plan,
             self.log,
@@ -122,23 +122,6 @@ def test_a_worker_names_a_field_that_is_no_longer_declared_once_at_its_start(
     kept = [vars(one)["kept"] for one in caplog.records if "kept" in vars(one)]
     assert kept == [["Shop.by_cents", "Shop.notes"]] * 2
     assert service.shop()["notes"] == ["sold"] * 3
-
-
-def test_a_worker_warns_of_an_actor_that_is_no_longer_declared(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, "tailrace.worker"):
-        service.run(plan_of(old=False, name="Store"), 30)
-    said = [vars(one)["kept"] for one in caplog.records if "its windows have no results" in one.getMessage()]
-    assert said == [["Shop"]] * 2
-
-
-def test_a_worker_drops_a_field_when_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    service.run(plan_of(old=False), 30, drop="Shop.notes")
-    assert "notes" not in service.shop()
-    with caplog.at_level(logging.WARNING, "tailrace.worker"):
-        service.run(plan_of(old=False), 40)
-    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def test_a_replay_does_not_mind_what_is_new_and_what_is_no_longer_declared(service: Service) -> None:

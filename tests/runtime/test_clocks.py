@@ -179,12 +179,8 @@ class TestAtAStart:
     @pytest.mark.parametrize(
         ("by_ms", "told"),
         [
-            (0, ""),
-            (A_MINUTE_MS, ""),
-            (A_MINUTE_MS + 1, "1m"),
-            (5 * AN_HOUR_MS, "5h"),
-            (A_DAY_MS, "1d"),
-            (3 * A_DAY_MS + 1, "3d"),
+            *((0, ""), (A_MINUTE_MS, ""), (A_MINUTE_MS + 1, "1m")),
+            *((5 * AN_HOUR_MS, "5h"), (A_DAY_MS, "1d"), (3 * A_DAY_MS + 1, "3d")),
         ],
     )
     def test_status_and_log_name_a_task_whose_clock_is_ahead(

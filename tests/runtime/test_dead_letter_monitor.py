@@ -182,11 +182,8 @@ def test_the_total_is_told_at_the_end_with_what_no_look_has_seen(log, clock, tol
     told.take()
     log.append_all([refused(), letter(), letter(timer="fails at 5 ms", topic="", error="RuntimeError: no")])
     counts = monitor.finish()
-    assert counts == {
-        BOUGHT: 3,
-        Kind("purchases", "wrong-type"): 1,
-        Kind("Customer.bought", "RuntimeError"): 1,
-    }
+    wanted = {BOUGHT: 3, Kind("purchases", "wrong-type"): 1, Kind("Customer.bought", "RuntimeError"): 1}
+    assert counts == wanted
     *firsts, total = told.take()
     assert [one.getMessage().partition(",")[0] for one in firsts] == [
         "a record goes to the dead letters",

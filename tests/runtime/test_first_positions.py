@@ -16,10 +16,9 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import first_positions
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Place
+from tests.cli.commands import TO_THE_END, at
 from tests.cli.commands import done as command
 from tests.cli.commands import run as attempt
 from tests.history.rebuilding import lived, sharing
@@ -50,18 +49,7 @@ def delete(folder: Path, up_to: int, *partitions: int) -> None:
 
 
 def run(folder: Path, app: str = LEDGER, *, after_deleted: bool = False) -> None:
-    options = ServiceOptions(
-        app,
-        folder / "log",
-        folder / "state",
-        commit_interval_ms=20,
-        end_of_input=True,
-        after_end=True,
-        create_topics=True,
-        after_deleted=after_deleted,
-        log_format="json",
-    )
-    Host(options, find_app(app).plan()).run()
+    lived.live_on(folder, app, after_deleted=after_deleted)
 
 
 def declare(folder: Path) -> None:
@@ -87,16 +75,7 @@ def test_a_declared_app_whose_unread_records_were_deleted_does_not_start_in_sile
     ) as caught:
         run(tmp_path)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 1, 0)
-    said = attempt(
-        "run",
-        LEDGER,
-        "--log",
-        tmp_path / "log",
-        "--state",
-        tmp_path / "state",
-        "--end-of-input",
-        "--after-end",
-    )
+    said = attempt("run", LEDGER, *at(tmp_path), *TO_THE_END)
     assert said.code == 1
     assert "offsets 0 to 6 of 'orders' partition 1" in said.err
     run(tmp_path, after_deleted=True)

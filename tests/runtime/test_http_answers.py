@@ -21,7 +21,7 @@ from tailrace.runtime.handler_watch import STUCK_S
 from tailrace.runtime.http_answers import HttpAnswers
 from tailrace.runtime.measuring import BUCKETS, Published, Seen, UserMetrics
 from tailrace.runtime.preparing import prepare_log
-from tests.cli.commands import run
+from tests.cli.commands import at, run
 from tests.http.asking import ask
 from tests.runtime import stuck
 from tests.runtime.measured import Sale, app
@@ -38,7 +38,7 @@ def append(log: Path, sales: list[Sale]) -> None:
 
 
 def service(folder: Path, *more: object) -> Running:
-    where = ("--log", folder / "log", "--state", folder / "state", "--create-topics", "--log-format", "json")
+    where = (*at(folder), "--create-topics", "--log-format", "json")
     return Running("run", APP, *where, "--commit-interval", "20ms", "--http", "127.0.0.1:0", *more)
 
 
@@ -265,19 +265,8 @@ def test_the_metrics_of_several_workers_add_up_also_when_one_is_killed(tmp_path:
 def test_a_handler_that_is_stuck_in_a_worker_is_known_at_once(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path / "log")
     prepare_log(log, stuck.app.plan(), create_declared=True)
-    where = (
-        "--log",
-        tmp_path / "log",
-        "--state",
-        tmp_path / "state",
-        "--http",
-        "127.0.0.1:0",
-        "--workers",
-        2,
-    )
-    with Running(
-        "run", "tests.runtime.stuck:app", *where, "--handler-warning", "200ms", "--grace", "2s"
-    ) as running:
+    watch = ("--http", "127.0.0.1:0", "--handler-warning", "200ms", "--grace", "2s")
+    with Running("run", "tests.runtime.stuck:app", *at(tmp_path), "--workers", 2, *watch) as running:
         port = port_of(running)
         wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
         log.append("orders", b"a", msgspec.json.encode(stuck.Order("a", 1, "sleep")), 1)

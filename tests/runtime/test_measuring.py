@@ -76,12 +76,8 @@ def test_dead_letters_state_and_delays_are_those_of_the_events(tmp_path: Path) -
         by_reason = {
             labels[1]: value for labels, value in found.samples.items() if "dead_letters" in labels[0]
         }
-        assert {reason: value for reason, value in by_reason.items() if value} == {
-            "handler-failed": failed,
-            "from-the-future": 4,
-            "wrong-type": 3,
-            "undecodable": 3,
-        }
+        wanted = {"handler-failed": failed, "from-the-future": 4, "wrong-type": 3, "undecodable": 3}
+        assert {reason: value for reason, value in by_reason.items() if value} == wanted
         listed = Counter(
             one["reason"]
             for one in done("dead-letters", "list", APP, "--log", tmp_path / "log", "--json").lines

@@ -17,7 +17,7 @@ from tailrace.core.errors import (
 from tailrace.core.rows import CUT_ROW
 from tailrace.runtime.lifecycle import State
 from tailrace.state.store_cut import decode_store_cut
-from tests.runtime.world import APPS, CountingStore, World, counting_app, quiet_outputs, run_dry
+from tests.runtime.world import APPS, CountingStore, World, quiet_outputs, run_dry
 
 SALES = [(f"s{number % 3}", 50 * number, number) for number in range(12)]
 
@@ -199,16 +199,6 @@ class TestFailures:
         with pytest.raises(BadRecordError):
             partition.poll()
         assert partition.state is State.FAILED
-
-    def test_with_dead_letters_it_goes_on(self) -> None:
-        world = World(counting_app(on_error="dead-letter"))
-        partition = world.running()
-        world.sell(("a", 1, 1), ("a", 2, -1), ("a", 3, 1))
-        world.log.append_all(quiet_outputs([b"not json"]))
-        run_dry(partition)
-        partition.commit()
-        assert len(world.log.read("shop.dead-letters")) == 2
-        assert len(world.said()) == 2
 
     def test_a_log_that_cannot_be_read_fails_nothing(self) -> None:
         world = World()

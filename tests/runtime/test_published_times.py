@@ -370,11 +370,11 @@ def test_an_output_with_a_time_of_its_own_is_judged_by_it() -> None:
     assert (run.behind, run.late) == ({("out", "at"): 2, ("begun", "begin"): 2}, 2)
 
 
-def test_what_a_stream_hands_on_is_as_late_as_what_has_caused_it() -> None:
+def handing_on() -> tuple[tr.App, tr.Topic[Step, str], tr.Stream[Step, str]]:
+    """An actor that hands on a step when its timer fires, by a stream."""
     app = tr.App("first", partitions=1)
     taken = app.topic("steps", Step, key="key", event_time="at")
-    out = app.topic("out", Step, key="key")
-    handed = app.stream("handed", Step)
+    out, handed = app.topic("out", Step, key="key", key_type=str), app.stream("handed", Step, key_type=str)
 
     @app.actor
     class Bell(tr.Actor):
@@ -386,6 +386,12 @@ def test_what_a_stream_hands_on_is_as_late_as_what_has_caused_it() -> None:
         @tr.on_timer("ring")
         def ring(self, ctx: tr.Context[str]) -> None:
             ctx.emit(handed, Step(ctx.key, ctx.event_time))
+
+    return app, out, handed
+
+
+def test_what_a_stream_hands_on_is_as_late_as_what_has_caused_it() -> None:
+    app, out, handed = handing_on()
 
     @app.process(handed)
     def echo(event: Step, ctx: tr.Context[str]) -> None:
@@ -400,20 +406,7 @@ def test_what_a_stream_hands_on_is_as_late_as_what_has_caused_it() -> None:
 
 
 def test_what_a_stream_hands_on_to_who_was_lifted_further_by_an_end_of_input_is_behind() -> None:
-    app = tr.App("first", partitions=1)
-    taken = app.topic("steps", Step, key="key", event_time="at")
-    out = app.topic("out", Step, key="key")
-    handed = app.stream("handed", Step)
-
-    @app.actor
-    class Bell(tr.Actor):
-        @tr.process(taken)
-        def hang(self, event: Step, ctx: tr.Context[str]) -> None:
-            ctx.set_timer(event.other, "ring")
-
-        @tr.on_timer("ring")
-        def ring(self, ctx: tr.Context[str]) -> None:
-            ctx.emit(handed, Step(ctx.key, ctx.event_time))
+    app, out, handed = handing_on()
 
     @app.actor
     class Day(tr.Actor):

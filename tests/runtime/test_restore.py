@@ -6,16 +6,8 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core import rows
+from tailrace.core import errors, rows
 from tailrace.core.engine import tape
-from tailrace.core.errors import (
-    CorruptStateError,
-    FormatError,
-    LogUnavailableError,
-    OffsetGoneError,
-    OffsetsDisagreeError,
-    StateFolderError,
-)
 from tailrace.core.records import Output
 from tailrace.history.reading.changelog import fold
 from tailrace.log import TopicPartition, TopicSettings
@@ -149,7 +141,9 @@ class TestOldState:
     def test_a_store_that_misses_a_deletion_anyway_is_refused(self) -> None:
         world = self.away(11)
         for _ in range(2):
-            with pytest.raises(CorruptStateError, match=r"its last commit notes .*Move the state folder"):
+            with pytest.raises(
+                errors.CorruptStateError, match=r"its last commit notes .*Move the state folder"
+            ):
                 world.running()
         world.new_store()
         world.running()
@@ -211,7 +205,7 @@ class TestOffsets:
         world = made()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
         partition = world.assigned()
-        with pytest.raises(OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20") as raised:
+        with pytest.raises(errors.OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20") as raised:
             partition.restore()
         assert "delete the group" in raised.value.hint
         assert partition.state is State.FAILED
@@ -219,7 +213,7 @@ class TestOffsets:
     def test_a_group_with_offsets_and_no_changelog_is_refused(self) -> None:
         world = World()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
-        with pytest.raises(OffsetsDisagreeError, match="no commit at all") as raised:
+        with pytest.raises(errors.OffsetsDisagreeError, match="no commit at all") as raised:
             world.running()
         assert "Keep the group" in raised.value.hint
 
@@ -250,11 +244,11 @@ class TestOffsets:
         world.sell(*sales(20, 30))
         partition = world.running()
         world.log.delete_before("sales", 0, 25)
-        with pytest.raises(OffsetGoneError) as raised:
+        with pytest.raises(errors.OffsetGoneError) as raised:
             partition.poll()
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
         assert partition.state is State.FAILED
-        with pytest.raises(OffsetGoneError, match="offsets 20 to 24 of 'sales' partition 0") as raised:
+        with pytest.raises(errors.OffsetGoneError, match="offsets 20 to 24 of 'sales' partition 0") as raised:
             world.running()
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 20)
 
@@ -263,7 +257,7 @@ class TestOffsets:
         note_first_positions(world.plan, world.log)
         world.sell(*sales(0, 30))
         world.log.delete_before("sales", 0, 7)
-        with pytest.raises(OffsetGoneError, match="offsets 0 to 6 of 'sales' partition 0") as raised:
+        with pytest.raises(errors.OffsetGoneError, match="offsets 0 to 6 of 'sales' partition 0") as raised:
             world.running()
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("sales", 0, 0)
         beginner = World()
@@ -281,7 +275,7 @@ class TestRefusals:
             foreign = StoreCut(FORMAT, 0, 0, tape.encode(msgspec.structs.replace(cut, **change)))
             world.new_store()
             world.store.write({b"srow": b"value"}, foreign.encode())
-            with pytest.raises(StateFolderError, match="folder of its own"):
+            with pytest.raises(errors.StateFolderError, match="folder of its own"):
                 world.running()
             assert world.rows() == [(b"srow", b"value")]
 
@@ -289,23 +283,23 @@ class TestRefusals:
         "cut", [b"", b"junk", msgspec.msgpack.encode([FORMAT, "x"]), msgspec.msgpack.encode([])]
     )
     def test_a_cut_that_cannot_be_read_is_corrupt(self, cut) -> None:
-        with pytest.raises(CorruptStateError):
+        with pytest.raises(errors.CorruptStateError):
             decode_store_cut(cut)
 
     def test_a_cut_of_a_newer_version_is_refused_whatever_else_it_holds(self) -> None:
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             decode_store_cut(msgspec.msgpack.encode([FORMAT + 1, {"new": "shape"}]))
 
     def test_a_changelog_with_records_of_others_is_refused(self) -> None:
         world = World()
         world.log.append_all([Output("shop.changelog", None, b"junk", 0)], 0)
-        with pytest.raises(CorruptStateError, match="offset 0"):
+        with pytest.raises(errors.CorruptStateError, match="offset 0"):
             world.running()
 
     def test_a_changelog_that_gives_nothing_is_an_error_after_a_while(self) -> None:
         world = World(restore_patience_s=0.2)
         world.log.writer("intruder").append([Output("shop.changelog", b"k", b"v", 0)], 0)
-        with pytest.raises(LogUnavailableError, match=r"shop\.changelog"):
+        with pytest.raises(errors.LogUnavailableError, match=r"shop\.changelog"):
             world.running()
 
 
@@ -341,9 +335,9 @@ class TestHoles:
             world.running()  # its own store has read it
             world.new_store()
             for _ in range(2):
-                with pytest.raises(CorruptStateError, match="its last commit notes"):
+                with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
                     world.running()
-            with pytest.raises(CorruptStateError, match="its last commit notes"):
+            with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
                 fold(world.log, TopicPartition("shop.changelog", 0), 0)
 
     def test_a_row_of_another_program_between_commits_is_not_taken_for_one_of_the_task(self) -> None:
@@ -355,7 +349,7 @@ class TestHoles:
         run_dry(partition)
         partition.revoke()
         world.new_store()
-        with pytest.raises(CorruptStateError, match="its last commit notes"):
+        with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
             world.running()
 
 
@@ -375,14 +369,9 @@ class TestStopped:
             world.store = lagging
             world.now_ms += 10 * DAY_MS
         partition = Partition(
-            world.plan,
-            0,
-            world.log,
-            world.store,
-            lambda: world.now_ms,
-            lineage=LINEAGE,
-            settings=PartitionSettings(restore_batch=5),
-        )
+            world.plan, 0, world.log, world.store, lambda: world.now_ms,
+            lineage=LINEAGE, settings=PartitionSettings(restore_batch=5),
+        )  # fmt: skip
         writes = world.operations.count("store")
         for _ in range(batches):
             assert partition.step()

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import (
-    CommitUnknownError,
-    FencedError,
-    HandlerError,
-    LifecycleError,
-    LogUnavailableError,
-    StateUnavailableError,
-)
+from tailrace.core import errors
 from tailrace.core.records import Output
 from tailrace.log import Part, TopicPartition
 from tailrace.runtime.commits import commit_together
@@ -131,7 +124,7 @@ def test_one_task_whose_commit_is_due_brings_the_others_along() -> None:
     finish(cluster)
 
 
-@pytest.mark.parametrize("error", [LogUnavailableError("away"), RuntimeError("a defect")])
+@pytest.mark.parametrize("error", [errors.LogUnavailableError("away"), RuntimeError("a defect")])
 def test_a_task_that_fails_takes_the_uncommitted_work_of_the_others_along_and_nothing_else(
     error: Exception,
 ) -> None:
@@ -173,7 +166,7 @@ def test_a_handler_that_fails_ends_the_worker_and_what_was_committed_stays() -> 
     worker, _ = cluster.shared()
     turned(worker)
     cluster.log.append(**poison("k0", 1_000))
-    with pytest.raises(HandlerError, match="negative"):
+    with pytest.raises(errors.HandlerError, match="negative"):
         turned(worker)
     worker.leave()
     assert read(cluster.log, "counts") == []  # the work of all was in the transaction that was aborted
@@ -185,7 +178,7 @@ def test_what_a_task_did_without_appending_is_not_lost_with_the_others() -> None
     turned(worker)
     commit_together(partitions(worker))
     cluster.log.append_all(ticks(KEYS, 1))
-    cluster.fail("append", LogUnavailableError("away"))
+    cluster.fail("append", errors.LogUnavailableError("away"))
     worker.turn()
     states = [one.state for one in partitions(worker)]
     assert State.ROLLED_BACK not in states  # the first one failed before another had appended anything
@@ -200,8 +193,8 @@ def test_a_commit_that_fails_rolls_all_back_and_they_do_it_again() -> None:
     worker, process = cluster.shared()
     turned(worker)
     take_overs = process.take_overs
-    cluster.fail("commit", LogUnavailableError("away"))
-    with pytest.raises(LogUnavailableError):
+    cluster.fail("commit", errors.LogUnavailableError("away"))
+    with pytest.raises(errors.LogUnavailableError):
         commit_together(partitions(worker))
     assert {one.state for one in partitions(worker)} == {State.ROLLED_BACK}
     turned(worker)
@@ -218,7 +211,7 @@ def test_an_unknown_outcome_is_in_doubt_for_all_and_each_looks(at: str) -> None:
     worker, process = cluster.shared()
     turned(worker)
     take_overs = process.take_overs
-    cluster.fail(at, CommitUnknownError("no answer"))
+    cluster.fail(at, errors.CommitUnknownError("no answer"))
     commit_together(partitions(worker))
     assert {one.state for one in partitions(worker)} == {State.IN_DOUBT}
     turned(worker)
@@ -233,8 +226,8 @@ def test_a_store_that_cannot_be_written_is_the_failure_of_its_task_alone() -> No
     cluster.log.append_all(ticks(KEYS, ROUNDS))
     worker, _ = cluster.shared()
     turned(worker)
-    cluster.fail("store", StateUnavailableError("the disk is full"), after=1)
-    with pytest.raises(StateUnavailableError):
+    cluster.fail("store", errors.StateUnavailableError("the disk is full"), after=1)
+    with pytest.raises(errors.StateUnavailableError):
         worker._commit(worker.slots[0])
     assert [one.state for one in partitions(worker)] == [State.RUNNING, State.RUNNING, State.RUNNING] or (
         [slot.running is None for slot in worker.slots].count(True) == 1
@@ -263,7 +256,7 @@ def test_a_task_is_given_back_without_the_disk(after: int, caplog: pytest.LogCap
     cluster.log.append_all(ticks(KEYS, ROUNDS))
     worker, _ = cluster.shared()
     turned(worker)
-    cluster.fail("store", StateUnavailableError("the disk is full"), after=after)
+    cluster.fail("store", errors.StateUnavailableError("the disk is full"), after=after)
     worker.give_back([0])
     assert "the disk is full" in caplog.text
     check_counts(cluster.log, KEYS, ROUNDS)  # the log has the commit
@@ -296,7 +289,7 @@ def test_a_task_that_was_given_back_is_in_no_later_commit() -> None:
     kept.append([Output("counts", b"k", b"kept", 0)])
     nothing = {TopicPartition("ticks", 1): 0}
     assert process.transaction
-    with pytest.raises(LogUnavailableError, match="aborted"):
+    with pytest.raises(errors.LogUnavailableError, match="aborted"):
         process.transaction.commit([Part(kept, {}, {}), Part(given, nothing, {})], "tally")
     assert cluster.log.read("counts") == []
 
@@ -307,7 +300,7 @@ def test_records_of_a_task_without_its_offsets_are_never_committed() -> None:
     one, two = process.writer("tally-0"), process.writer("tally-1")
     for writer in (one, two):
         writer.append([Output("counts", b"k", b"v", 0)])
-    with pytest.raises(LifecycleError, match="tally-1"):
+    with pytest.raises(errors.LifecycleError, match="tally-1"):
         one.commit({}, "tally", {})
     assert cluster.log.read("counts") == []
     assert process.transaction
@@ -373,12 +366,12 @@ FAULTS: dict[str, tuple[Callable[[], BaseException], tuple[str, ...]]] = {
         Kill,
         ("take-over", "append", "commit", "committed", "fetch", "query", "store", "stored", "abort"),
     ),
-    "unknown": (lambda: CommitUnknownError("no answer"), ("commit", "committed")),
+    "unknown": (lambda: errors.CommitUnknownError("no answer"), ("commit", "committed")),
     "log away": (
-        lambda: LogUnavailableError("away"),
+        lambda: errors.LogUnavailableError("away"),
         ("append", "commit", "abort", "fetch", "query", "take-over"),
     ),
-    "disk full": (lambda: StateUnavailableError("full"), ("store",)),
+    "disk full": (lambda: errors.StateUnavailableError("full"), ("store",)),
 }
 
 
@@ -420,7 +413,7 @@ class Chaos:
                 self.work(number)
         except Kill:
             self.workers[number] = None
-        except (LogUnavailableError, StateUnavailableError, FencedError):
+        except (errors.LogUnavailableError, errors.StateUnavailableError, errors.FencedError):
             pass
         self.cluster.strike = lambda operation: None
 

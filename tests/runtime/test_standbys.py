@@ -102,14 +102,9 @@ class World:
             return store
 
         return Standbys(
-            plan,
-            self.log,
-            1,
-            _NoTasks(),
-            open_state=taken,
-            owners=lambda: dict.fromkeys(TASKS, "the owner"),
-            clock=lambda: system_clock() + self.now_ms,
-        )
+            plan, self.log, 1, _NoTasks(), open_state=taken,
+            owners=lambda: dict.fromkeys(TASKS, "the owner"), clock=lambda: system_clock() + self.now_ms,
+        )  # fmt: skip
 
     def brought_up(self, standbys: Standbys, look: Callable[[], None] = lambda: None) -> None:
         """Until all tasks have a standby at the end of the changelog. ``look`` is called after each slice."""

@@ -10,16 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core.errors import (
-    CommitUnknownError,
-    FencedError,
-    HandlerError,
-    InputsChangedError,
-    LogUnavailableError,
-    StateUnavailableError,
-)
+from tailrace.core import errors
 from tailrace.core.records import Output
-from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import STARTING
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
@@ -37,11 +29,11 @@ def test_a_commit_in_doubt_is_reported_after_the_restore_that_finds_it_even_if_t
     worker = machine.worker(0, hooks=WorkerHooks(committed=reports.committed), settings=at_once)
     worker.start()
     machine.log.append_all(ticks(KEYS, 1))
-    machine.fail("committed", CommitUnknownError("no answer"))
+    machine.fail("committed", errors.CommitUnknownError("no answer"))
     worker.turn()
     assert reports.cuts == {}
     for at in ("take-over", "store"):
-        machine.fail(at, LogUnavailableError("gone for a moment"))
+        machine.fail(at, errors.LogUnavailableError("gone for a moment"))
         worker.turn()
         time.sleep(0.005)  # the next attempt is due
     assert reports.cuts == {}
@@ -54,13 +46,13 @@ def test_a_commit_in_doubt_is_reported_after_the_restore_that_finds_it_even_if_t
 @pytest.mark.parametrize(
     ("at", "error"),
     [
-        ("fetch", LogUnavailableError("gone for a moment")),
-        ("append", LogUnavailableError("the disk is full")),
-        ("commit", LogUnavailableError("the disk is full")),
-        ("committed", CommitUnknownError("no answer")),
-        ("commit", CommitUnknownError("no answer")),
-        ("store", StateUnavailableError("the disk is full")),
-        ("take-over", LogUnavailableError("gone for a moment")),
+        ("fetch", errors.LogUnavailableError("gone for a moment")),
+        ("append", errors.LogUnavailableError("the disk is full")),
+        ("commit", errors.LogUnavailableError("the disk is full")),
+        ("committed", errors.CommitUnknownError("no answer")),
+        ("commit", errors.CommitUnknownError("no answer")),
+        ("store", errors.StateUnavailableError("the disk is full")),
+        ("take-over", errors.LogUnavailableError("gone for a moment")),
     ],
 )
 @pytest.mark.parametrize("after", [4, 14])
@@ -75,7 +67,7 @@ def test_what_mends_itself_is_waited_for_and_costs_nothing(at: str, error: Excep
 def test_the_reason_for_which_a_task_waits_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.log.append_all(ticks(KEYS, ROUNDS))
-    machine.fail("commit", LogUnavailableError("the disk is full"), times=20, after=4)
+    machine.fail("commit", errors.LogUnavailableError("the disk is full"), times=20, after=4)
     run_to_the_end(machine.worker(bounded=True))
     check_all(machine.log, KEYS, ROUNDS)
     said = [one.getMessage() for one in caplog.records if one.getMessage().startswith("a partition waits")]
@@ -85,9 +77,9 @@ def test_the_reason_for_which_a_task_waits_is_logged_once(caplog: pytest.LogCapt
 
 def test_what_cannot_be_had_at_the_start_is_said_at_once() -> None:
     machine = Machine()
-    machine.fail("take-over", LogUnavailableError("read-only"))
+    machine.fail("take-over", errors.LogUnavailableError("read-only"))
     worker = machine.worker()
-    with pytest.raises(LogUnavailableError, match="read-only"):
+    with pytest.raises(errors.LogUnavailableError, match="read-only"):
         worker.start()
     worker.leave()
     assert machine.stores[0].closed
@@ -100,9 +92,9 @@ def test_a_worker_that_is_not_to_start_releases_what_it_holds() -> None:
     worker = machine.worker(reader=reader)
 
     def prepare() -> None:
-        raise LogUnavailableError("it was moved")
+        raise errors.LogUnavailableError("it was moved")
 
-    with pytest.raises(LogUnavailableError, match="it was moved"):
+    with pytest.raises(errors.LogUnavailableError, match="it was moved"):
         worker.live(prepare)
     assert closed == [True]
     assert not worker.started
@@ -116,7 +108,7 @@ def test_a_failing_handler_ends_the_worker_and_the_others_keep_what_they_have_do
     while worker.turn():
         pass
     machine.log.append(**poison("k0", 1_000))
-    with pytest.raises(HandlerError, match="negative"):
+    with pytest.raises(errors.HandlerError, match="negative"):
         worker.run()
     assert read(machine.log, "counts") == []
     worker.leave()
@@ -132,7 +124,7 @@ def test_a_worker_whose_task_was_taken_over_ends() -> None:
     first.start()
     first.turn()
     machine.log.writer("tally-2")
-    with pytest.raises(FencedError):
+    with pytest.raises(errors.FencedError):
         first.run()
     first.leave()
     machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
@@ -143,9 +135,9 @@ def test_a_worker_whose_task_was_taken_over_ends() -> None:
 @pytest.mark.parametrize(
     ("at", "error"),
     [
-        ("append", LogUnavailableError("gone for a moment")),
-        ("committed", CommitUnknownError("no answer")),
-        ("store", StateUnavailableError("the disk is full")),
+        ("append", errors.LogUnavailableError("gone for a moment")),
+        ("committed", errors.CommitUnknownError("no answer")),
+        ("store", errors.StateUnavailableError("the disk is full")),
     ],
 )
 def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_owner(
@@ -156,7 +148,7 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
 
     def check_first() -> None:
         if owner != 1:
-            raise FencedError("another owns them")
+            raise errors.FencedError("another owns them")
 
     at_once = WorkerSettings(retry_ms=1, partition=PartitionSettings(commit_interval_ms=0))
     first = machine.worker(hooks=WorkerHooks(check_owned=check_first), settings=at_once)
@@ -170,7 +162,7 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
     machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
     owner, second = 2, machine.worker(bounded=True)
     second.start()
-    with pytest.raises(FencedError, match="another owns them"):
+    with pytest.raises(errors.FencedError, match="another owns them"):
         first.turn()
     first.leave()
     while not second.quiet:
@@ -182,7 +174,7 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
 def test_a_shared_task_that_is_lost_while_it_starts_is_tried_again() -> None:
     machine = Machine()
     machine.log.append_all(ticks(KEYS, 1))
-    lost = [FencedError("the group has removed this member")]
+    lost = [errors.FencedError("the group has removed this member")]
 
     def check() -> None:
         if lost:
@@ -310,24 +302,6 @@ def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
     check_counts(machine.log, 1, 1)
     worker.leave()
     timer.join()
-
-
-def test_an_app_with_other_inputs_is_refused_unless_it_is_meant() -> None:
-    machine = Machine()
-    machine.log.append_all(ticks(KEYS, ROUNDS))
-    run_to_the_end(machine.worker(bounded=True))
-    changed = make_app(extra_input=True).plan()
-    prepare_log(machine.log, changed, create_declared=True)
-    refused = machine.worker(plan=changed)
-    with pytest.raises(InputsChangedError, match=r"now reads 'more'.*--change-inputs"):
-        refused.start()
-    refused.leave()
-    run_to_the_end(machine.worker(plan=changed, change_inputs=True, bounded=True))
-    back = machine.worker()
-    with pytest.raises(InputsChangedError, match="no longer reads 'more'"):
-        back.start()
-    back.leave()
-    run_to_the_end(machine.worker(plan=changed, bounded=True))
 
 
 def test_the_status_counts_records_and_lag_and_knows_the_watermark() -> None:

@@ -42,6 +42,18 @@ def test_what_was_done_before_a_signal_is_committed_on_leaving(house, workers, n
     check_all(house.log, KEYS, 50)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_all_processes_told_at_once_while_they_start_leave_in_good_order(house, number) -> None:
+    """As a terminal tells them of Ctrl-C, and a service manager of its end."""
+    with house.run("--workers", 2) as service:
+        wait_until(service.started_workers, "the first worker is started")
+        for pid in service.members():
+            service.signal(number, pid)
+        assert service.ended() == 0, service.lines
+        assert service.logged[-1]["message"] == "left"
+        assert not service.complaint
+
+
 def test_state_is_in_a_folder_for_each_task_and_none_is_needed(house) -> None:
     house.feed(ticks(KEYS, 10))
     house.run_to_the_end()

@@ -180,15 +180,9 @@ class World:
 
     def assigned(self, **options: Any) -> Partition:
         return Partition(
-            self.plan,
-            0,
-            self.log,
-            self.store,
-            lambda: self.now_ms,
-            lineage=LINEAGE,
-            settings=options.pop("settings", self.settings),
-            **options,
-        )
+            self.plan, 0, self.log, self.store, lambda: self.now_ms, lineage=LINEAGE,
+            settings=options.pop("settings", self.settings), **options,
+        )  # fmt: skip
 
     def running(self, **options: Any) -> Partition:
         partition = self.assigned(**options)

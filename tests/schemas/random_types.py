@@ -69,17 +69,8 @@ def planned(rng: Random, depth: int = 2) -> Planned:
     kinds = ["int", "int", "float", "str", "str", "bytes", "datetime", "enum", "literal", *_PLAIN]
     if depth:
         kinds += [
-            "list",
-            "tuple...",
-            "set",
-            "tuple",
-            "namedtuple",
-            "dict",
-            "union",
-            "union",
-            "struct",
-            "struct",
-            "structs",
+            *("list", "tuple...", "set", "tuple", "namedtuple"),
+            *("dict", "union", "union", "struct", "struct", "structs"),
         ]
     kind = rng.choice(kinds)
     if kind == "structs":

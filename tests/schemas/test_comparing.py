@@ -187,12 +187,8 @@ class Owner(msgspec.Struct):
 @pytest.mark.parametrize(
     ("written", "read", "expected"),
     [
-        (Tree, DeepTree, []),
-        (DeepTree, Tree, []),
-        (Tree, Tree, []),
-        (Owner, Owner, []),
-        (Tree, OtherTree, ["Tree.children[]"]),
-        (OtherTree, Tree, ["OtherTree.children[]"]),
+        *((Tree, DeepTree, []), (DeepTree, Tree, []), (Tree, Tree, []), (Owner, Owner, [])),
+        *((Tree, OtherTree, ["Tree.children[]"]), (OtherTree, Tree, ["OtherTree.children[]"])),
     ],
 )
 def test_types_that_contain_themselves_are_read_once(written: type, read: type, expected: list[str]) -> None:
@@ -223,15 +219,9 @@ class Day(msgspec.Struct):
 @pytest.mark.parametrize(
     ("written", "read", "json", "reads"),
     [
-        (Whatever, Raw, True, True),
-        (Text, Whatever, True, True),
-        (Whatever, Text, True, False),
-        (Nothing, Text, True, True),
-        (Nothing, Nothing, True, True),
-        (Text, Nothing, True, False),
-        (Day, Text, True, True),
-        (Text, Day, True, False),
-        (dict[str, int], Text, True, False),
+        *((Whatever, Raw, True, True), (Text, Whatever, True, True), (Whatever, Text, True, False)),
+        *((Nothing, Text, True, True), (Nothing, Nothing, True, True), (Text, Nothing, True, False)),
+        *((Day, Text, True, True), (Text, Day, True, False), (dict[str, int], Text, True, False)),
     ],
 )
 def test_what_has_no_shape_and_patterns(written: Any, read: Any, json: bool, reads: bool) -> None:

@@ -121,19 +121,9 @@ def test_a_service_that_ends_by_itself_fails_the_run_with_its_last_words(tmp_pat
 @pytest.mark.parametrize(("same", "other", "fails"), [(12, 0, False), (11, 1, True), (0, 0, True)])
 def test_rows_that_differ_from_the_log_fail_the_demo_and_so_does_no_comparison(same, other, fails):
     made = Rebuilt(
-        "airport",
-        "id",
-        "tape",
-        "local",
-        9,
-        0,
-        9,
-        rows=10,
-        keys=5,
-        seconds=1,
-        same_rows=same,
-        other_rows=other,
-    )
+        "airport", "id", "tape", "local", 9, 0, 9, rows=10,
+        keys=5, seconds=1, same_rows=same, other_rows=other,
+    )  # fmt: skip
     assert bool(made.failures()) is fails
 
 
@@ -188,12 +178,8 @@ def test_what_is_lost_or_said_twice_is_found(small):
     joined = airport.in_weather(moved, None)
     hour = HourlyStatistics("EWR", 0, 1, 1, 0, 0, 1, 0, 1, None)
     results = Results([hour, HourlyStatistics("JFK", 0, 1, 0, 1, 0, 0, 0, None, None)], [], [])
-    assert [line.partition(":")[0] for line in accounts.errors(small, Results([], [], []))] == [
-        "movements",
-        "departures-in-weather",
-        "hourly-statistics",
-        "hourly-statistics",
-    ]
+    wanted = ["movements", "departures-in-weather", "hourly-statistics", "hourly-statistics"]
+    assert [line.partition(":")[0] for line in accounts.errors(small, Results([], [], []))] == wanted
     say(small, aircraft.movements, moved)
     say(small, airport.departures_in_weather, joined)
     assert accounts.errors(small, results) == []

@@ -1,18 +1,7 @@
 import pytest
 
 from schemas.flights import HOUR_MS, MINUTE_MS, AircraftOverdue, Airframe, Arrival, Departure, LegFinished
-from services.flights.aircraft import (
-    GRACE_MS,
-    TAXI_OUT_MS,
-    Aircraft,
-    aircraft_overdue,
-    airframes,
-    app,
-    arrivals,
-    departures,
-    legs_finished,
-    movements,
-)
+from services.flights import aircraft
 from tailrace.testing import Harness
 
 BLOCK_MS = 2 * HOUR_MS
@@ -37,16 +26,16 @@ def overdue(begun):
 
 FIRST = departure(1, NOON_MS, late=10)
 SECOND = departure(2, NOON_MS + 5 * HOUR_MS, late=40)
-DUE_MS = FIRST.expected_ms + GRACE_MS
+DUE_MS = FIRST.expected_ms + aircraft.GRACE_MS
 
 
 def test_a_leg_is_finished_from_gate_to_gate():
-    with Harness(app) as h:
-        h.send(airframes, Airframe("N1", 0, "BOEING", "737", 149, 1998))
-        h.send(departures, FIRST)
-        h.send(arrivals, arrival(FIRST, 25))
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.airframes, Airframe("N1", 0, "BOEING", "737", 149, 1998))
+        h.send(aircraft.departures, FIRST)
+        h.send(aircraft.arrivals, arrival(FIRST, 25))
         h.end_of_input()
-        assert h.emitted(legs_finished) == [
+        assert h.emitted(aircraft.legs_finished) == [
             LegFinished(
                 "N1",
                 number=1,
@@ -81,25 +70,25 @@ def test_a_leg_begins_with_no_more_delay_than_the_one_before_ended_with(
     arrived_late, next_late, hours_between, handed
 ):
     following = departure(2, FIRST.scheduled_arrival_ms + hours_between * HOUR_MS, late=next_late)
-    with Harness(app) as h:
-        h.send(departures, FIRST, following)
-        h.send(arrivals, arrival(FIRST, arrived_late))
-        assert [one.handed_minutes for one in h.end_of_input().to(movements)] == [0, handed]
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST, following)
+        h.send(aircraft.arrivals, arrival(FIRST, arrived_late))
+        assert [one.handed_minutes for one in h.end_of_input().to(aircraft.movements)] == [0, handed]
 
 
 def test_an_aircraft_is_overdue_an_hour_after_it_was_expected():
-    with Harness(app) as h:
-        h.send(departures, FIRST)
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST)
         h.advance_watermark(FIRST.departed_ms)
-        assert h.timers(Aircraft, "N1") == {("event", f"overdue:{FIRST.leg}"): DUE_MS}
-        assert h.query(Aircraft, "N1", "status") == "on its way from EWR to ORD"
-        assert h.advance_watermark(DUE_MS - 1).to(aircraft_overdue) == []
-        assert h.advance_watermark(DUE_MS).to(aircraft_overdue) == [overdue(FIRST)]
-        assert h.query(Aircraft, "N1", "status") == "overdue from EWR to ORD"
-        h.send(arrivals, arrival(FIRST, 300))
+        assert h.timers(aircraft.Aircraft, "N1") == {("event", f"overdue:{FIRST.leg}"): DUE_MS}
+        assert h.query(aircraft.Aircraft, "N1", "status") == "on its way from EWR to ORD"
+        assert h.advance_watermark(DUE_MS - 1).to(aircraft.aircraft_overdue) == []
+        assert h.advance_watermark(DUE_MS).to(aircraft.aircraft_overdue) == [overdue(FIRST)]
+        assert h.query(aircraft.Aircraft, "N1", "status") == "overdue from EWR to ORD"
+        h.send(aircraft.arrivals, arrival(FIRST, 300))
         h.end_of_input()
-        assert h.query(Aircraft, "N1", "status") == "on the ground after 1 legs"
-        assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
+        assert h.query(aircraft.Aircraft, "N1", "status") == "on the ground after 1 legs"
+        assert h.emitted(aircraft.aircraft_overdue) == [overdue(FIRST)]
         h.replay()
 
 
@@ -107,70 +96,72 @@ def test_an_aircraft_is_overdue_an_hour_after_it_was_expected():
 def test_an_aircraft_is_overdue_if_it_arrives_later_than_ten_minutes_late_already_and_an_hours_grace(
     minutes, told
 ):
-    with Harness(app) as h:
-        h.send(departures, FIRST)
-        h.send(arrivals, arrival(FIRST, minutes))
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST)
+        h.send(aircraft.arrivals, arrival(FIRST, minutes))
         h.end_of_input()
-        assert h.timers(Aircraft, "N1") == {}
-        assert h.emitted(aircraft_overdue) == told
+        assert h.timers(aircraft.Aircraft, "N1") == {}
+        assert h.emitted(aircraft.aircraft_overdue) == told
 
 
 def test_an_arrival_that_is_read_before_its_departure_ends_its_leg():
-    with Harness(app) as h:
-        h.send(arrivals, arrival(FIRST, 0), arrival(SECOND, 0))
-        h.send(departures, FIRST, SECOND)
-        h.send(airframes, Airframe("N1", 0, "BOEING", "737", 149, None))
-        told = h.end_of_input().to(legs_finished)
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.arrivals, arrival(FIRST, 0), arrival(SECOND, 0))
+        h.send(aircraft.departures, FIRST, SECOND)
+        h.send(aircraft.airframes, Airframe("N1", 0, "BOEING", "737", 149, None))
+        told = h.end_of_input().to(aircraft.legs_finished)
         assert [(leg.flight, leg.seats) for leg in told] == [(1, 149), (2, 149)]
         h.replay()
 
 
 def test_the_registry_is_waited_for_until_it_has_been_silent_for_a_second():
-    with Harness(app) as h:
-        h.send(departures, FIRST, departure(7, NOON_MS + 3 * HOUR_MS, tail="N1"))
-        h.send(arrivals, arrival(FIRST, 0))
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST, departure(7, NOON_MS + 3 * HOUR_MS, tail="N1"))
+        h.send(aircraft.arrivals, arrival(FIRST, 0))
         h.advance_clock_by("999ms")
-        assert h.emitted(movements) == []
+        assert h.emitted(aircraft.movements) == []
         h.advance_clock_by("1ms")
-        assert [one.flight for one in h.emitted(movements)] == [1]
+        assert [one.flight for one in h.emitted(aircraft.movements)] == [1]
 
 
 def test_an_aircraft_that_departs_again_is_lost_no_longer_and_was_overdue():
-    with Harness(app) as h:
-        h.send(departures, FIRST, SECOND)
-        h.advance_watermark(SECOND.departed_ms + TAXI_OUT_MS - 1)
-        assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
-        state = h.state(Aircraft, "N1")
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST, SECOND)
+        h.advance_watermark(SECOND.departed_ms + aircraft.TAXI_OUT_MS - 1)
+        assert h.emitted(aircraft.aircraft_overdue) == [overdue(FIRST)]
+        state = h.state(aircraft.Aircraft, "N1")
         assert state is not None
         assert (list(state.open), state.lost) == ([FIRST.leg, SECOND.leg], 0)
-        h.advance_watermark(SECOND.departed_ms + TAXI_OUT_MS)
-        state = h.state(Aircraft, "N1")
+        h.advance_watermark(SECOND.departed_ms + aircraft.TAXI_OUT_MS)
+        state = h.state(aircraft.Aircraft, "N1")
         assert state is not None
         assert (list(state.open), state.lost, state.overdue) == ([SECOND.leg], 1, 1)
-        h.send(arrivals, arrival(FIRST, 400))
+        h.send(aircraft.arrivals, arrival(FIRST, 400))
         h.end_of_input()
         assert h.metrics["arrivals-without-departure"] == 1
-        assert h.emitted(legs_finished) == []
+        assert h.emitted(aircraft.legs_finished) == []
         h.replay()
 
 
 def test_an_overdue_aircraft_that_arrives_before_it_takes_off_again_has_finished_its_leg():
-    with Harness(app) as h:
-        h.send(departures, FIRST, SECOND)
+    with Harness(aircraft.app) as h:
+        h.send(aircraft.departures, FIRST, SECOND)
         h.send(
-            arrivals,
-            arrival(FIRST, (SECOND.departed_ms + TAXI_OUT_MS - FIRST.scheduled_arrival_ms) // MINUTE_MS),
+            aircraft.arrivals,
+            arrival(
+                FIRST, (SECOND.departed_ms + aircraft.TAXI_OUT_MS - FIRST.scheduled_arrival_ms) // MINUTE_MS
+            ),
         )
         h.end_of_input()
-        assert [leg.flight for leg in h.emitted(legs_finished)] == [1]
+        assert [leg.flight for leg in h.emitted(aircraft.legs_finished)] == [1]
 
 
 def test_a_departure_that_becomes_known_after_event_time_has_passed_it_is_handled():
     other = departure(7, NOON_MS + 3 * HOUR_MS, tail="N2")
-    with Harness(app, partitions=1) as h:
-        h.send(departures, other, FIRST)
-        h.send(arrivals, arrival(FIRST, 0), arrival(other, 0))
+    with Harness(aircraft.app, partitions=1) as h:
+        h.send(aircraft.departures, other, FIRST)
+        h.send(aircraft.arrivals, arrival(FIRST, 0), arrival(other, 0))
         h.end_of_input()
         assert h.late == 1
-        assert [leg.tail for leg in h.emitted(legs_finished)] == ["N1", "N2"]
-        assert h.emitted(aircraft_overdue) == []
+        assert [leg.tail for leg in h.emitted(aircraft.legs_finished)] == ["N1", "N2"]
+        assert h.emitted(aircraft.aircraft_overdue) == []

@@ -11,21 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.soak.apps import (
-    DISORDER_MS,
-    TOGETHER_MS,
-    WINDOW_MS,
-    Call,
-    Closed,
-    Kind,
-    Passed,
-    Step,
-    Told,
-    due,
-    group_of,
-    pair_of,
-    raises_alarm,
-)
+from tests.soak import apps
 
 
 @dataclass(slots=True)
@@ -41,11 +27,11 @@ class _Window:
 class Expected:
     """What one service must have emitted."""
 
-    closed: Counter[Closed] = field(default_factory=Counter[Closed])
-    told: Counter[Told] = field(default_factory=Counter[Told])
-    passed: dict[str, list[Passed]] = field(default_factory=lambda: defaultdict(list))
+    closed: Counter[apps.Closed] = field(default_factory=Counter[apps.Closed])
+    told: Counter[apps.Told] = field(default_factory=Counter[apps.Told])
+    passed: dict[str, list[apps.Passed]] = field(default_factory=lambda: defaultdict(list))
     """By device, in order."""
-    pairs: Counter[Told] = field(default_factory=Counter[Told])
+    pairs: Counter[apps.Told] = field(default_factory=Counter[apps.Told])
 
     @property
     def timers(self) -> int:
@@ -59,8 +45,8 @@ class _Windows:
         self._second = second
         self._found: dict[tuple[str, int], _Window] = defaultdict(_Window)
 
-    def step(self, key: str, at: int, kind: Kind, amount: int) -> None:
-        number = at // WINDOW_MS
+    def step(self, key: str, at: int, kind: apps.Kind, amount: int) -> None:
+        number = at // apps.WINDOW_MS
         found = self._found[key, number]
         if kind == "cancel":
             found.due_ms = None
@@ -69,33 +55,39 @@ class _Windows:
         found.amount += amount
         found.least = amount if found.least is None else min(found.least, amount)
         if kind == "add":
-            found.due_ms = due(number, found.steps, second=self._second)
+            found.due_ms = apps.due(number, found.steps, second=self._second)
 
     def call(self, key: str, at: int) -> None:
-        self._found[key, at // WINDOW_MS].calls += 1
+        self._found[key, at // apps.WINDOW_MS].calls += 1
 
     def close(self, into: Expected) -> None:
         for (key, number), one in self._found.items():
             if one.due_ms is not None:
-                into.closed[Closed(key, number, one.due_ms, one.steps, one.amount, one.least, one.calls)] += 1
+                into.closed[
+                    apps.Closed(key, number, one.due_ms, one.steps, one.amount, one.least, one.calls)
+                ] += 1
                 if number % 2:
-                    into.told[Told(key, "echo", number)] += 1
+                    into.told[apps.Told(key, "echo", number)] += 1
 
 
-def late_steps(partitions: Iterable[Sequence[Step]]) -> set[int]:
+def late_steps(partitions: Iterable[Sequence[apps.Step]]) -> set[int]:
     """The numbers of the steps that are late where steps are the only input."""
     late: set[int] = set()
     for steps in partitions:
         highest = 0
         for one in steps:
-            if one.at <= highest - DISORDER_MS - 1:
+            if one.at <= highest - apps.DISORDER_MS - 1:
                 late.add(one.number)
             highest = max(highest, one.at)
     return late
 
 
 def of_first(
-    partitions: Sequence[Sequence[Step]], calls: Iterable[Call], late: Collection[int], *, rich: bool
+    partitions: Sequence[Sequence[apps.Step]],
+    calls: Iterable[apps.Call],
+    late: Collection[int],
+    *,
+    rich: bool,
 ) -> Expected:
     """What the first service must have emitted, apart from naps and audits."""
     expected, windows = Expected(), _Windows(second=False)
@@ -103,15 +95,17 @@ def of_first(
     for steps in partitions:
         for one in steps:
             if one.number in late:
-                expected.told[Told(one.device, "late", one.number)] += 1
-                expected.told[Told(one.device, "past", one.number)] += 1
+                expected.told[apps.Told(one.device, "late", one.number)] += 1
+                expected.told[apps.Told(one.device, "past", one.number)] += 1
                 continue
             so_far = amounts[one.device]
             so_far.append(one.amount)
             windows.step(one.device, one.at, one.kind, one.amount)
-            group = group_of(one.device, rich=rich)
+            group = apps.group_of(one.device, rich=rich)
             expected.passed[one.device].append(
-                Passed(group, one.device, one.at, len(so_far), sum(so_far), min(so_far), one.kind, one.amount)
+                apps.Passed(
+                    group, one.device, one.at, len(so_far), sum(so_far), min(so_far), one.kind, one.amount
+                )
             )
     for call in calls:
         windows.call(call.device, call.at)
@@ -121,28 +115,28 @@ def of_first(
     return expected
 
 
-def alarms(partitions: Sequence[Sequence[Step]], late: Collection[int]) -> list[int]:
+def alarms(partitions: Sequence[Sequence[apps.Step]], late: Collection[int]) -> list[int]:
     """The numbers of the steps that raise an alarm."""
     numbers = (one.number for steps in partitions for one in steps)
-    return [number for number in numbers if raises_alarm(number) and number not in late]
+    return [number for number in numbers if apps.raises_alarm(number) and number not in late]
 
 
-def of_pairs(steps: Iterable[Step]) -> Counter[Told]:
+def of_pairs(steps: Iterable[apps.Step]) -> Counter[apps.Told]:
     """Two steps of a pair are together if their times are close, whichever came first; else each is alone."""
-    halves: dict[str, list[Step]] = defaultdict(list)
+    halves: dict[str, list[apps.Step]] = defaultdict(list)
     for one in steps:
-        halves[pair_of(one.number)].append(one)
-    found: Counter[Told] = Counter()
+        halves[apps.pair_of(one.number)].append(one)
+    found: Counter[apps.Told] = Counter()
     for pair, members in halves.items():
         times = [one.at for one in members]
-        if len(members) == 2 and max(times) - min(times) <= TOGETHER_MS:
-            found[Told(pair, "together", sum(one.amount for one in members))] += 1
+        if len(members) == 2 and max(times) - min(times) <= apps.TOGETHER_MS:
+            found[apps.Told(pair, "together", sum(one.amount for one in members))] += 1
         else:
-            found.update(Told(pair, "alone", one.number) for one in members)
+            found.update(apps.Told(pair, "alone", one.number) for one in members)
     return found
 
 
-def of_second(partitions: Iterable[Sequence[Passed]]) -> Expected:
+def of_second(partitions: Iterable[Sequence[apps.Passed]]) -> Expected:
     """What the second service must have emitted: nothing is late there, and nothing missing."""
     expected, windows = Expected(), _Windows(second=True)
     for passed in partitions:

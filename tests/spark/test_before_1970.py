@@ -17,7 +17,7 @@ from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import lived
-from tests.runtime.before_1970 import TIMES_MS, Event
+from tests.runtime.test_before_1970 import TIMES_MS, Event
 from tests.spark.reading import answer
 
 APP = "tests.spark.test_before_1970:app"

@@ -35,15 +35,6 @@ def test_without_pyspark_the_mend_names_the_extra(monkeypatch):
         session()
 
 
-def test_the_framework_is_imported_without_the_extra():
-    blocked = "import sys; sys.modules.update(pyspark=None, pyarrow=None, pandas=None, numpy=None)"
-    code = (
-        f"{blocked}; import tailrace.spark; from tailrace.cli.main import tailrace; dict(tailrace.commands)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-
-
 def marked(mark: str) -> set[str]:
     """The processes whose environment has the mark."""
     found: set[str] = set()

@@ -106,16 +106,11 @@ class OtherPlane(tr.Actor):
 def trip(number: int) -> Trip:
     """The trip of this number: each a minute after the one before."""
     return Trip(
-        PLANES[number * 7 % len(PLANES)],
-        DAY + timedelta(minutes=number),
-        number,
-        Cabin.FIRST if number % 3 == 0 else Cabin.ECONOMY,
-        Decimal(number) / 4,
-        timedelta(seconds=number),
-        [Seat(number, "A")] * (number % 3),
-        {"soup": number} if number % 2 else {},
-        f"note {number}" if number % 5 == 0 else None,
-    )
+        PLANES[number * 7 % len(PLANES)], DAY + timedelta(minutes=number), number,
+        Cabin.FIRST if number % 3 == 0 else Cabin.ECONOMY, Decimal(number) / 4,
+        timedelta(seconds=number), [Seat(number, "A")] * (number % 3),
+        {"soup": number} if number % 2 else {}, f"note {number}" if number % 5 == 0 else None,
+    )  # fmt: skip
 
 
 def output(topic: Any, event: Any, timestamp_ms: int) -> Output:

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import (
-    CorruptStateError,
-    FormatError,
-    StateFolderError,
-    StateInUseError,
-    StateUnavailableError,
-)
+from tailrace.core import errors
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.folder import DATABASE, FORMAT, LABEL, LOCK
 
@@ -55,7 +49,9 @@ def test_a_folder_is_made_with_its_parents_and_found_again(tmp_path: Path) -> No
 
 
 def test_a_folder_that_cannot_be_created_is_named() -> None:
-    with pytest.raises(StateUnavailableError, match=r"the state folder cannot be created: .*No such file"):
+    with pytest.raises(
+        errors.StateUnavailableError, match=r"the state folder cannot be created: .*No such file"
+    ):
         RocksStore(Path("/proc/flights/3"), OURS)
 
 
@@ -71,20 +67,20 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_the_state_of_another_app_or_partition_is_refused(tmp_path: Path, other, says: str) -> None:
-    assert says in refused(written(tmp_path), StateFolderError, other)
+    assert says in refused(written(tmp_path), errors.StateFolderError, other)
     assert reopened(tmp_path) == b"cut"
 
 
 @pytest.mark.parametrize("stranger", ["holiday.jpg", DATABASE, "CURRENT"])
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, stranger: str) -> None:
     (tmp_path / stranger).mkdir()
-    assert stranger in refused(tmp_path, StateFolderError)
+    assert stranger in refused(tmp_path, errors.StateFolderError)
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_text("not a folder")
-    assert "leads to a file" in refused(path, StateFolderError)
+    assert "leads to a file" in refused(path, errors.StateFolderError)
     assert path.read_text() == "not a folder"
 
 
@@ -92,7 +88,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     for number in (FORMAT + 1, FORMAT - 1):
         (tmp_path / LABEL).write_text(f'{{"format": {number}, "shards": ["a"]}}')
-        assert f"format {number}" in refused(tmp_path, FormatError)
+        assert f"format {number}" in refused(tmp_path, errors.FormatError)
 
 
 def test_no_byte_of_the_label_can_change_unnoticed(tmp_path: Path) -> None:
@@ -100,16 +96,16 @@ def test_no_byte_of_the_label_can_change_unnoticed(tmp_path: Path) -> None:
     whole = label.read_bytes()
     for place in range(len(whole)):
         label.write_bytes(whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :])
-        refused(tmp_path, (CorruptStateError, FormatError))
+        refused(tmp_path, (errors.CorruptStateError, errors.FormatError))
         label.write_bytes(whole[:place])
-        assert "rebuilt from the changelog" in refused(tmp_path, CorruptStateError)
+        assert "rebuilt from the changelog" in refused(tmp_path, errors.CorruptStateError)
     label.write_bytes(whole)
     assert reopened(tmp_path) == b"cut"
 
 
 def test_a_labelled_folder_without_its_database_is_damage(tmp_path: Path) -> None:
     shutil.rmtree(written(tmp_path) / DATABASE)
-    assert "rebuilt from the changelog" in refused(tmp_path, CorruptStateError)
+    assert "rebuilt from the changelog" in refused(tmp_path, errors.CorruptStateError)
 
 
 def test_what_an_interrupted_start_left_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +131,7 @@ def test_a_lock_and_half_a_label_are_no_strangers(tmp_path: Path) -> None:
 def test_a_folder_serves_one_store_at_a_time(tmp_path: Path) -> None:
     with contextlib.closing(RocksStore(tmp_path, OURS)) as store:
         store.write({b"a": b"1"}, b"cut")
-        assert "in use" in refused(tmp_path, StateInUseError)
+        assert "in use" in refused(tmp_path, errors.StateInUseError)
         assert store.get(b"a") == b"1"
     assert reopened(tmp_path) == b"cut"
 
@@ -149,7 +145,7 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_dies(tmp_path: 
     with subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"open\n"
-        with pytest.raises(StateInUseError):
+        with pytest.raises(errors.StateInUseError):
             RocksStore(tmp_path, OURS)
         owner.kill()
     assert reopened(tmp_path) == b"cut"
@@ -162,10 +158,10 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     next(scan)
     store.close()
     assert reopened(tmp_path) == b"cut", "an open scan still holds the folder"
-    with pytest.raises(StateUnavailableError, match="closed"):
+    with pytest.raises(errors.StateUnavailableError, match="closed"):
         list(scan)
-    with pytest.raises(StateUnavailableError, match="closed"):
+    with pytest.raises(errors.StateUnavailableError, match="closed"):
         store.get(b"a")
-    with pytest.raises(StateUnavailableError, match="closed"):
+    with pytest.raises(errors.StateUnavailableError, match="closed"):
         store.write({}, b"2")
     assert store.cut == b"cut"

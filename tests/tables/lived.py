@@ -1,9 +1,7 @@
-"""A table that lives on a log: written and read by processes, compacted, and read again. The oracle is a dict."""
+"""A table that lives on a log: written and read by services, compacted, and read again. The oracle is a dict."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from tailrace.core.records import Output
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import StoredLog
+from tests.cli.commands import run
 from tests.tables.stock import PARTITIONS, Change, copy_in, late, oracle, reader, table_in
 
 ITEMS = "abcdefghij"
@@ -22,15 +21,13 @@ ITEMS = "abcdefghij"
 
 def tailrace(*arguments: object, code: int = 0) -> str:
     """What a command says, which must end with this code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
-    return done.stdout + done.stderr
+    ended = run(*arguments)
+    assert ended.code == code, f"{ended.out[-3_000:]}\n{ended.err[-3_000:]}"
+    return ended.out + ended.err
 
 
 class Life:
-    """Changes, and the processes that handle them."""
+    """Changes, and the services that handle them."""
 
     def __init__(self, log: StoredLog, folder: Path) -> None:
         self.log, self.folder = log, folder
@@ -54,17 +51,8 @@ class Life:
 
     def run(self, app: str, *options: str) -> str:
         """Run an app as far as its inputs are there."""
-        state = self.folder / app
-        return tailrace(
-            "run",
-            f"tests.tables.stock:{app}",
-            "--log",
-            self.log.place,
-            "--state",
-            state,
-            "--create-topics",
-            *options,
-        )
+        where = ("--log", self.log.place, "--state", self.folder / app, "--create-topics")
+        return tailrace("run", f"tests.tables.stock:{app}", *where, *options)
 
     def copy(self, app: str) -> dict[str, int]:
         """The copy in the committed state of a reader."""

@@ -181,12 +181,8 @@ def test_a_deletion_that_fails_is_undone_and_is_a_dead_letter_without_a_value() 
         h.send(table, Stock("a", 1))
         h.delete(table, "a")
         (letter,) = h.dead_letters()
-        assert (letter.topic, letter.reason, letter.key, letter.value) == (
-            "stocks",
-            "handler-failed",
-            b"a",
-            None,
-        )
+        expected = ("stocks", "handler-failed", b"a", None)
+        assert (letter.topic, letter.reason, letter.key, letter.value) == expected
         one = h.state(Failing, "a")
         assert one is not None
         assert one.left == 1

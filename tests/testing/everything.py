@@ -196,24 +196,7 @@ class Everything(tr.Actor, order="arrival"):
 
 
 WHATS = [
-    "tag",
-    "nest",
-    "ratio",
-    "whole",
-    "fade",
-    "box",
-    "unbox",
-    "number",
-    "history",
-    "timer",
-    "cancel",
-    "alarm",
-    "unalarm",
-    "chance",
-    "send",
-    "clear",
-    "fail",
-    "fail-after",
-    "chain",
+    *("tag", "nest", "ratio", "whole", "fade", "box", "unbox", "number", "history", "timer"),
+    *("cancel", "alarm", "unalarm", "chance", "send", "clear", "fail", "fail-after", "chain"),
 ]
 NAMES = ("", "named", "named:x", "bad")

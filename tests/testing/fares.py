@@ -116,14 +116,9 @@ class Days:
     def __init__(self, partitions: int = 2, name: str = "days") -> None:
         app = self.app = tr.App(name, partitions=partitions)
         sums = self.sums = app.topic(
-            "region-hours",
-            RegionHour,
-            key=lambda _: "all",
-            key_type=str,
-            event_time="end",
-            watermark="upstream",
-            repartition=True,
-        )
+            "region-hours", RegionHour, key=lambda _: "all", key_type=str,
+            event_time="end", watermark="upstream", repartition=True,
+        )  # fmt: skip
         days = self.days = app.topic("days", Day, key="name")
 
         @app.actor

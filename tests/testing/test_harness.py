@@ -8,14 +8,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import (
-    BadRecordError,
-    HandlerError,
-    QueryError,
-    TailraceError,
-    UsageError,
-    WrongPartitionError,
-)
+from tailrace.core.errors import BadRecordError, HandlerError, QueryError, TailraceError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing import Harness, Out
 from tests.testing import everything
@@ -139,34 +132,11 @@ def test_nothing_of_a_failed_handler_remains_and_its_event_is_a_dead_letter():
         assert (found.count, found.tags, len(found.boxes), list(found.history)) == (2, ["x", "y"], 0, [])
         assert h.timers(Everything, "a") == {}
         (letter,) = h.dead_letters()
-        assert (letter.topic, letter.reason, letter.error) == (
-            "main",
-            "handler-failed",
-            "ValueError: as told",
-        )
+        wanted = ("main", "handler-failed", "ValueError: as told")
+        assert (letter.topic, letter.reason, letter.error) == wanted
         assert (letter.key, everything.main.decode(letter.value or b"")) == (b"a", Do("a", 1_001, "fail"))
         assert letter.headers["tailrace-offset"] == b"1"
         assert h.metrics == {"done": 2}
-        h.replay()
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (b"{", "undecodable"),
-        (b"\xff\xfe", "undecodable"),
-        (None, "undecodable"),
-        (b'{"key":1,"at_ms":1,"what":"tag"}', "wrong-type"),
-        (b'{"key":"a","what":"tag"}', "wrong-type"),
-        (b'{"key":"a","at_ms":-1,"what":"tag"}', "bad-time"),
-        (b'{"key":"a","at_ms":253370764800000,"what":"tag"}', "bad-time"),
-    ],
-)
-def test_a_record_that_cannot_be_handled_goes_to_the_dead_letters_with_its_reason(value, reason):
-    with Harness(everything.app) as h:
-        assert h.send_raw(everything.main, value, b"a") == []
-        (letter,) = h.dead_letters()
-        assert (letter.topic, letter.reason, letter.key, letter.value) == ("main", reason, b"a", value)
         h.replay()
 
 
@@ -228,22 +198,9 @@ def test_a_failure_where_the_app_stops_is_raised_and_what_was_committed_stays():
         h.replay()
 
 
-def test_an_undecodable_record_stops_the_app_that_stops_on_errors():
-    with Harness(stopping) as h, pytest.raises(BadRecordError, match="undecodable"):
-        h.send_raw(steps, b"?", b"a")
-
-
 def test_an_event_without_a_key_is_sent_without_one_and_refused_by_the_task():
     with Harness(stopping) as h, pytest.raises(BadRecordError, match="missing-key"):
         h.send(steps, Step(None, 1))
-
-
-def test_a_foreign_key_stops_the_app_that_stops_on_errors():
-    with (
-        Harness(stopping, partitions=4) as h,
-        pytest.raises(WrongPartitionError, match="belongs to partition"),
-    ):
-        h.send_raw(steps, b'{"key":"a","n":1}', b"a", partition=(partition_of(b"a", 4) + 1) % 4)
 
 
 def test_records_bear_the_time_of_the_clock_unless_they_are_given_one():

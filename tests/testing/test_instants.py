@@ -33,14 +33,9 @@ def world(event_time: Any) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Seen,
     app = tr.App("instants", partitions=1)
     range_ms = (FIRST_MS, LAST_MS)
     events = app.topic(
-        "events",
-        Event,
-        key="key",
-        event_time=event_time,
-        time_range=range_ms,
-        out_of_order=LONG,
-        idle_after=LONG,
-    )
+        "events", Event, key="key", event_time=event_time,
+        time_range=range_ms, out_of_order=LONG, idle_after=LONG,
+    )  # fmt: skip
     seen = app.topic("seen", Seen, key="key", time_range=range_ms, out_of_order=LONG)
 
     @app.actor

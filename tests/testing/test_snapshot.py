@@ -5,8 +5,6 @@ outside since.
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -353,8 +351,3 @@ def test_the_folder_of_a_snapshot_goes_with_the_last_who_has_it() -> None:
     del h
     gc.collect()
     assert not folder.exists()
-
-
-def test_a_harness_without_snapshots_does_without_pyarrow() -> None:
-    code = "import sys, tailrace.testing.harness\nassert 'pyarrow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -37,14 +37,9 @@ def run(module: str, *arguments: str) -> str:
 def by_mypy(tmp_path: Path) -> Errors:
     cases = [str(path) for path in sorted(CASES.glob("*.py"))]
     output = run(
-        "mypy",
-        "--strict",
-        "--config-file=",
-        f"--cache-dir={tmp_path}",
-        "--output=json",
-        "--no-incremental",
-        *cases,
-    )
+        "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}",
+        "--output=json", "--no-incremental", *cases,
+    )  # fmt: skip
     found: Errors = {}
     for line in output.splitlines():
         said = json.loads(line)

@@ -131,24 +131,16 @@ def live_on(
     from_snapshot: str = "",
     replace: str = "",
     *,
-    change_inputs: bool = False,
     ends: bool = True,
+    state: str = "state",
+    **more: Any,
 ) -> None:
     """Run a service to the end of its input; ``replace`` is a snapshot that takes the place of its state."""
+    how: Any = {"end_of_input": True, "after_end": True} if ends else {"until_end": True}
     options = ServiceOptions(
-        app,
-        folder / "log",
-        folder / "state",
-        commit_interval_ms=20,
-        end_of_input=ends,
-        until_end=not ends,
-        after_end=ends,
-        create_topics=True,
-        from_snapshot=from_snapshot or replace,
-        replace_state=bool(replace),
-        change_inputs=change_inputs,
-        log_format="json",
-    )
+        app, folder / "log", folder / state, commit_interval_ms=20, create_topics=True, log_format="json",
+        from_snapshot=from_snapshot or replace, replace_state=bool(replace), **how, **more,
+    )  # fmt: skip
     Host(options, find_app(app).plan()).run()
 
 

@@ -11,20 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core import errors
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
-from tailrace.core.errors import (
-    BadRecordError,
-    EnvironmentMismatchError,
-    HandlerError,
-    InputsChangedError,
-    OffsetGoneError,
-    ReplayDivergedError,
-    SnapshotMismatchError,
-    UnknownSnapshotError,
-    UnknownTopicError,
-    UsageError,
-)
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
@@ -94,7 +83,7 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
     app = "tests.runtime.served:app"
     bad = Output("ticks", b"k3", msgspec.json.encode(Tick("k3", 8_000, -1)), 8_000)
     lived.append(tmp_path, [*ticks(20, 400), bad, *ticks(20, 2, 500)], {"ticks": 4})
-    with pytest.raises(HandlerError, match="a negative amount"):
+    with pytest.raises(errors.HandlerError, match="a negative amount"):
         lived.live_on(tmp_path, app)
     taken = snapshot_now(tmp_path, app)
     wanted = Snapshots(str(tmp_path / "snapshots"), "tally").open(taken.id)
@@ -127,7 +116,7 @@ def test_what_lies_outside_the_log_is_refused_before_anything_is_made(
     sold: Path, options: dict[str, Any], said: str
 ) -> None:
     before = {one.name for one in (sold / "snapshots").rglob("*")} if (sold / "snapshots").exists() else set()
-    refused(sold, UsageError, said, **options)
+    refused(sold, errors.UsageError, said, **options)
     after = {one.name for one in (sold / "snapshots").rglob("manifest.json")}
     assert after <= before | {"manifest.json"}
 
@@ -136,14 +125,18 @@ def test_a_snapshot_of_another_history_is_no_base(sold: Path, tmp_path: Path) ->
     fill(tmp_path)
     _, foreign = done(tmp_path, SHOPS)
     asked = str(tmp_path / "snapshots")
-    refused(sold, SnapshotMismatchError, "is not of the history", base=asked, base_id=foreign.manifest.id)
-    refused(sold, UnknownSnapshotError, "there is no snapshot 'nix'", base=asked, base_id="nix")
+    refused(
+        sold, errors.SnapshotMismatchError, "is not of the history", base=asked, base_id=foreign.manifest.id
+    )
+    refused(sold, errors.UnknownSnapshotError, "there is no snapshot 'nix'", base=asked, base_id="nix")
 
 
 def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
     _, within = done(sold, SHOPS, until=Limits({"sales": {0: 60}}))
     asked = str(sold / "snapshots")
-    refused(sold, SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id)
+    refused(
+        sold, errors.SnapshotMismatchError, "stands within commit", base=asked, base_id=within.manifest.id
+    )
 
 
 @pytest.mark.parametrize("order", ["tape", "canonical"])
@@ -154,7 +147,9 @@ def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, ord
     assert "it holds the keys shop-1, shop-4 only" in report.notes
     base: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": part.manifest.id, "order": order}
     for keys in ((), ("shop-1", "shop-2")):
-        refused(tmp_path, SnapshotMismatchError, "holds the keys shop-1, shop-4 only", keys=keys, **base)
+        refused(
+            tmp_path, errors.SnapshotMismatchError, "holds the keys shop-1, shop-4 only", keys=keys, **base
+        )
     assert len(Snapshots(base["base"], "shops").list()) == 1
     if order == "canonical":
         _, same = done(tmp_path, SHOPS, keys=("shop-1", "shop-4"), **base)
@@ -164,13 +159,13 @@ def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, ord
 
 def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(3), {"sales": 2})
-    refused(tmp_path, UnknownTopicError, "has never run .*--order canonical", order="tape")
+    refused(tmp_path, errors.UnknownTopicError, "has never run .*--order canonical", order="tape")
 
 
 @pytest.mark.parametrize("order", ["auto", "tape", "canonical"])
 def test_another_number_of_partitions_is_refused_with_both_numbers(sold: Path, order: str) -> None:
     said = "'shops' has 3 partitions, and ran with 2"
-    refused(sold, InputsChangedError, said, "tests.history.rebuilding.shops:wider", order=order)
+    refused(sold, errors.InputsChangedError, said, "tests.history.rebuilding.shops:wider", order=order)
 
 
 def test_a_snapshot_with_another_number_of_partitions_is_no_base(sold: Path, tmp_path: Path) -> None:
@@ -178,21 +173,21 @@ def test_a_snapshot_with_another_number_of_partitions_is_no_base(sold: Path, tmp
     lived.append(tmp_path, shops.sales(3), {"sales": 3})
     _, base = done(tmp_path, wider)
     named = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
-    refused(sold, SnapshotMismatchError, "has 3 partitions, the app 'shops' has 2", **named)
+    refused(sold, errors.SnapshotMismatchError, "has 3 partitions, the app 'shops' has 2", **named)
 
 
 def test_an_error_along_the_tape_names_the_order_that_needs_none(
     sold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOPS_WRONG", "twice")
-    refused(sold, ReplayDivergedError, "outputs: .* then.*--order canonical")
+    refused(sold, errors.ReplayDivergedError, "outputs: .* then.*--order canonical")
     done(sold, SHOPS, order="canonical")
 
 
 def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:
     with closing(EmbeddedLog(own / "log", create=False)) as log:
         log.delete_before("sales", 0, 40)
-    refused(own, OffsetGoneError, r"the log has deleted offsets 0 to 39.*topic 'sales', partition 0")
+    refused(own, errors.OffsetGoneError, r"the log has deleted offsets 0 to 39.*topic 'sales', partition 0")
     report, snapshot = done(own, SHOPS, after_deleted=True)
     assert report.notes == [
         "offsets 0 to 39 of sales partition 0 are deleted, and left out",
@@ -213,7 +208,7 @@ def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None
     asked = {"base": str(own / "snapshots"), "base_id": base.manifest.id}
     refused(
         own,
-        OffsetGoneError,
+        errors.OffsetGoneError,
         r"the log has deleted offsets \d+ to \d+.*newer snapshot \(--from-snapshot\)\.$",
         **asked,
     )
@@ -228,12 +223,9 @@ def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None
 @pytest.mark.parametrize(
     ("app", "on_error", "goes_on"),
     [
-        ("app", "stop", False),
-        ("app", "dead-letter", False),
-        ("app", "dead-letter-all", True),
-        ("lenient", "dead-letter", False),
-        ("lenient", "dead-letter-all", True),
-        ("lenient_in_all", "dead-letter", True),
+        *(("app", "stop", False), ("app", "dead-letter", False)),
+        *(("app", "dead-letter-all", True), ("lenient", "dead-letter", False)),
+        *(("lenient", "dead-letter-all", True), ("lenient_in_all", "dead-letter", True)),
     ],
 )
 def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
@@ -250,7 +242,7 @@ def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
         assert "centss" in report.failed[0]
         assert None in [one.changelog_position for one in snapshot.manifest.tasks]
         return
-    with pytest.raises(HandlerError, match="centss") as found:
+    with pytest.raises(errors.HandlerError, match="centss") as found:
         rebuild(request(own, name, on_error=on_error, order=order), LocalEngine(1))
     assert found.value.key == "shop-2"
     assert "dead-letter-all" in found.value.hint
@@ -273,7 +265,7 @@ def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the
 
 def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path) -> None:
     app = "tests.history.rebuilding.shops:strict"
-    with pytest.raises(BadRecordError, match="`int` <= 2500") as found:
+    with pytest.raises(errors.BadRecordError, match="`int` <= 2500") as found:
         rebuild(request(sold, app), LocalEngine(1))
     log = EmbeddedLog(sold / "log", create=False)
     assert found.value.partition is not None
@@ -293,7 +285,7 @@ def test_another_python_is_refused_unless_told(own: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         tape, "environment", lambda zones: msgspec.structs.replace(here(zones), python="cpython 3.99")
     )
-    refused(own, EnvironmentMismatchError, "cpython 3.99")
+    refused(own, errors.EnvironmentMismatchError, "cpython 3.99")
     _, snapshot = done(own, SHOPS, any_environment=True)
     assert rebuilt(snapshot) == live(own, find_app(SHOPS).plan())
     assert snapshot.manifest.environment["python"] == "cpython 3.99"

@@ -31,19 +31,6 @@ def with_timers(*, added: bool) -> str:
     app = tr.App("timed", partitions=1, version="2" if added else "1")
     seen, due = app.topic("seen", Seen), app.topic("due", Due)
 
-    @app.actor
-    class Old(tr.Actor):
-        count: int = 0
-
-        @tr.process(seen)
-        def came(self, event: Seen, ctx: tr.Context[str]) -> None:
-            ctx.set_timer(event.at + 100)
-
-        @tr.on_timer
-        def fired(self, ctx: tr.Context[str]) -> None:
-            self.count += 1
-            ctx.emit(due, Due(ctx.key, ctx.event_time))
-
     class Added(tr.Actor):
         count: int = 0
 
@@ -54,6 +41,13 @@ def with_timers(*, added: bool) -> str:
         @tr.on_timer
         def fired(self, ctx: tr.Context[str]) -> None:
             self.count += 1
+
+    @app.actor
+    class Old(Added):
+        @tr.on_timer
+        def fired(self, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            ctx.emit(due, Due(ctx.key, ctx.event_time))
 
     if added:
         app.actor(Added)

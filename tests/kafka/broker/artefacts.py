@@ -77,15 +77,9 @@ def _fetch(folder: Path, pom: Path, goal: str) -> None:
         command = [maven, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums", goal]
         try:
             subprocess.run(
-                [*command, f"-DoutputDirectory={filled}"],
-                cwd=work,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=FETCH_S,
-                check=True,
-            )
+                [*command, f"-DoutputDirectory={filled}"], cwd=work, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=FETCH_S, check=True,
+            )  # fmt: skip
         except subprocess.SubprocessError as error:
             said = getattr(error, "output", "")
             raise NoBrokerError(f"Maven cannot fetch what {pom} names: {error}\n{said}") from error

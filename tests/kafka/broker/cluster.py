@@ -80,15 +80,8 @@ class Certificate(NamedTuple):
         keytool += ["-storepass", made.password, "-alias", "broker"]
         for command in (
             [
-                "-genkeypair",
-                "-keyalg",
-                "EC",
-                "-dname",
-                "CN=127.0.0.1",
-                "-ext",
-                "san=ip:127.0.0.1",
-                "-validity",
-                "30",
+                *("-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1"),
+                *("-ext", "san=ip:127.0.0.1", "-validity", "30"),
             ],
             ["-exportcert", "-rfc", "-file", str(made.authority)],
         ):

@@ -69,12 +69,8 @@ class Node:
     def format(self, cluster_id: str, *options: str) -> None:
         """Write what a node must find in its data folder at its first start."""
         tool = [
-            "kafka.tools.StorageTool",
-            "format",
-            "--cluster-id",
-            cluster_id,
-            "--config",
-            str(self._properties),
+            *("kafka.tools.StorageTool", "format", "--cluster-id"),
+            *(cluster_id, "--config", str(self._properties)),
         ]
         with self.log.open("ab") as log:
             done = subprocess.run(

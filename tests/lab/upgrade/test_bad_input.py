@@ -17,17 +17,7 @@ from typing import IO, Any
 import pytest
 from msgspec.structs import replace
 
-from tailrace.core.errors import (
-    FencedError,
-    HandlerError,
-    OffsetGoneError,
-    OptionError,
-    ReplacedVersionError,
-    SnapshotMismatchError,
-    SnapshotUnavailableError,
-    TailraceError,
-    UsageError,
-)
+from tailrace.core import errors
 from tailrace.lab.upgrade import driver
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.generation import write_generation
@@ -35,9 +25,8 @@ from tailrace.lab.upgrade.steps import Steps
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.host import Host
-from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Manifest, Place, Snapshots
+from tests.history.rebuilding.lived import live_on
 from tests.lab.in_process import Here
 from tests.lab.upgrade.stage import (
     BUG,
@@ -63,18 +52,7 @@ class StoppedError(BaseException):
 
 def serve(app: str, folder: Path, *, ends: bool = False) -> None:
     """A process of a version runs until it has handled everything, and leaves."""
-    options = ServiceOptions(
-        app,
-        folder / "log",
-        folder / f"state-of-{app.partition(':')[0]}",
-        commit_interval_ms=20,
-        until_end=not ends,
-        end_of_input=ends,
-        after_end=ends,
-        create_topics=True,
-        log_format="json",
-    )
-    Host(options, find_app(app).plan()).run()
+    live_on(folder, app, ends=ends, state=f"state-of-{app.partition(':')[0]}")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +108,7 @@ def finish(asked: Wanted, folder: Path, producer: Producer) -> None:
     serve(module_of(asked.new), folder)
     with ExitStack() as stack:
         assert Upgrading(asked, stack).run().done
-    with pytest.raises(ReplacedVersionError, match="has replaced version '1'"):
+    with pytest.raises(errors.ReplacedVersionError, match="has replaced version '1'"):
         serve(OLD, folder)
     serve(module_of(asked.new), folder, ends=True)
     check(asked.log, producer.clicks, "on")
@@ -161,7 +139,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     with closing(open_log(asked.log)) as opened:
         topics = {*opened.topics()}
         for do in (Upgrading.plan, Upgrading.run):
-            with ExitStack() as stack, pytest.raises(TailraceError, match=said):
+            with ExitStack() as stack, pytest.raises(errors.TailraceError, match=said):
                 do(Upgrading(asked, stack))
         assert {*opened.topics()} == topics
     assert (step_of(asked.log), (tmp_path / "snapshots").exists()) == ("", False)
@@ -174,13 +152,13 @@ def test_a_version_that_fails_on_history_never_stops_the_old_one(producer: Produ
     right = file.read_text("utf-8")
     file.write_text(right.replace("if True:", RAISES[1]), "utf-8")
     asked = wanted_in(tmp_path, new)
-    with pytest.raises(HandlerError, match=r"the new one: .*ValueError"):
+    with pytest.raises(errors.HandlerError, match=r"the new one: .*ValueError"):
         upgrade(asked)
     assert step_of(asked.log) == "begun"
     check_old_runs(producer, tmp_path)
     file.write_text(right, "utf-8")
     del sys.modules[file.stem]
-    with pytest.raises(OptionError, match=r"has changed since the upgrade was begun.*--cancel"):
+    with pytest.raises(errors.OptionError, match=r"has changed since the upgrade was begun.*--cancel"):
         upgrade(asked)
     with ExitStack() as stack:
         assert Upgrading(asked, stack).cancel()
@@ -194,7 +172,7 @@ def test_history_that_begins_in_the_middle_is_refused_and_the_old_version_runs(
         for number in range(2):
             log.delete_before("clicks", number, 20)
     asked = wanted_in(tmp_path, new_version(tmp_path))
-    with pytest.raises(OffsetGoneError, match="deleted"):
+    with pytest.raises(errors.OffsetGoneError, match="deleted"):
         upgrade(asked)
     check_old_runs(producer, tmp_path)
 
@@ -228,7 +206,7 @@ def test_a_disk_that_fills_stops_the_command_and_later_it_continues(
     with monkeypatch.context() as patch:
         patch.setattr(Place, "stream", full_stream)
         patch.setattr(Place, "write", full_write)
-        with pytest.raises(SnapshotUnavailableError, match="No space left on device"):
+        with pytest.raises(errors.SnapshotUnavailableError, match="No space left on device"):
             upgrade(asked)
     assert step_of(asked.log) in ("begun", "given up")
     check_old_runs(producer, tmp_path)
@@ -246,7 +224,7 @@ def test_of_two_commands_at_once_the_second_goes_on_and_the_first_does_nothing_m
         if at == step and came.count(at) == 1:
             upgrade(asked)
 
-    with ExitStack() as stack, pytest.raises(TailraceError):
+    with ExitStack() as stack, pytest.raises(errors.TailraceError):
         Upgrading(asked, stack).run(reached)
     assert "ready" not in came
     finish(asked, tmp_path, producer)
@@ -267,10 +245,10 @@ def test_a_command_that_wakes_when_another_has_long_done_its_work_changes_nothin
             producer.more(400)  # each user has some
             serve(new, tmp_path)
 
-    with ExitStack() as stack, pytest.raises(FencedError):
+    with ExitStack() as stack, pytest.raises(errors.FencedError):
         Upgrading(asked, stack).run(reached)
     snapshot = Snapshots(asked.snapshots, "clicking").list()[0].id
-    with pytest.raises(UsageError, match="another command has brought the upgrade"):
+    with pytest.raises(errors.UsageError, match="another command has brought the upgrade"):
         write_generation(find_app(new).plan(), str(asked.log), asked.snapshots, snapshot, 1)
     shutil.rmtree(tmp_path / f"state-of-{new.partition(':')[0]}")  # the state is restored from the log
     producer.more(20)
@@ -292,7 +270,7 @@ def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(
             do(self, name, made)
 
     monkeypatch.setattr(Steps, "_round", round_)
-    with pytest.raises(SnapshotMismatchError):
+    with pytest.raises(errors.SnapshotMismatchError):
         upgrade(asked)
     assert step_of(asked.log) == "given up"
     check_old_runs(producer, tmp_path)

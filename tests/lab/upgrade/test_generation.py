@@ -112,16 +112,9 @@ def switched(folder: Path, plan: Plan) -> None:
     _, found = done(folder)
     written(folder, plan, found)
     upgrade = Upgrade(
-        step="ready",
-        id="1",
-        old="old",
-        new=plan.version,
-        snapshots=str(folder / "snapshots"),
-        code="",
-        before=0,
-        generation=1,
-        snapshot=found.manifest.id,
-    )
+        step="ready", id="1", old="old", new=plan.version, snapshots=str(folder / "snapshots"),
+        code="", before=0, generation=1, snapshot=found.manifest.id,
+    )  # fmt: skip
     with closing(EmbeddedLog(folder / "log", create=False)) as log:
         log.create_topic(upgrades_of(plan.app), TopicSettings(1))
         with closing(log.writer(upgrades_of(plan.app))) as writer:

@@ -13,29 +13,15 @@ import pytest
 
 from tailrace.core.errors import OptionError
 from tailrace.lab.upgrade.driver import Upgrading
-from tests.lab.upgrade import telling
-from tests.lab.upgrade.stage import (
-    BUG,
-    OLD,
-    PER_S,
-    STEPS,
-    Producer,
-    await_outputs,
-    check,
-    command,
-    corrected,
-    outputs,
-    service,
-    totals,
-    upgraded_and_back,
-    wanted_in,
-)
+from tests.lab.upgrade import stage, telling
 
 
 @pytest.mark.long
 def test_an_upgrade_killed_after_every_step_and_its_rollback_under_production(tmp_path: Path) -> None:
     """With TAILRACE_CLICKS_PER_S=1000, the rollback is killed after every step, too."""
-    upgraded_and_back(str(tmp_path / "log"), tmp_path, STEPS[:-1], STEPS[:-1] if PER_S >= 1_000 else ())
+    stage.upgraded_and_back(
+        str(tmp_path / "log"), tmp_path, stage.STEPS[:-1], stage.STEPS[:-1] if stage.PER_S >= 1_000 else ()
+    )
 
 
 @pytest.mark.long
@@ -44,40 +30,42 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
     log, old = tmp_path / "log", "tests.lab.upgrade.telling:app"
     versions = [
         old,
-        corrected(tmp_path, of=telling),
-        corrected(tmp_path, ("if True:", BUG), of=telling, number=3),
+        stage.corrected(tmp_path, of=telling),
+        stage.corrected(tmp_path, ("if True:", stage.BUG), of=telling, number=3),
     ]
     with ExitStack() as stack:
-        producer = stack.enter_context(Producer(log, batch=5))  # each round begins with the first record
-        runs = stack.enter_context(service(old, log, tmp_path))
+        producer = stack.enter_context(
+            stage.Producer(log, batch=5)
+        )  # each round begins with the first record
+        runs = stack.enter_context(stage.service(old, log, tmp_path))
         runs.wait_for("a partition runs", times=2)
         for before, after in pairwise(versions):
-            asked = msgspec.structs.replace(wanted_in(tmp_path, after, rollback=False), old=before)
-            command(asked, killed_after="begun")
-            waits = stack.enter_context(service(after, log, tmp_path))
-            assert command(asked)["order"] == "canonical"
+            asked = msgspec.structs.replace(stage.wanted_in(tmp_path, after, rollback=False), old=before)
+            stage.command(asked, killed_after="begun")
+            waits = stack.enter_context(stage.service(after, log, tmp_path))
+            assert stage.command(asked)["order"] == "canonical"
             assert runs.ended() == 1
-            await_outputs(log, len(producer.clicks))
+            stage.await_outputs(log, len(producer.clicks))
             runs = waits
         producer.stop()
         runs.signal(signal.SIGTERM)
         assert runs.ended() == 0
-        with service(versions[-1], log, tmp_path, "--end-of-input") as last:
+        with stage.service(versions[-1], log, tmp_path, "--end-of-input") as last:
             assert last.ended() == 0, last.complaint
-    check(log, producer.clicks, "ono")
+    stage.check(log, producer.clicks, "ono")
 
 
 def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
-    log, new = tmp_path / "log", corrected(tmp_path)
-    Producer(log)
-    with service(OLD, log, tmp_path, "--until-end") as first:
+    log, new = tmp_path / "log", stage.corrected(tmp_path)
+    stage.Producer(log)
+    with stage.service(stage.OLD, log, tmp_path, "--until-end") as first:
         assert first.ended() == 0, first.complaint
-    asked = wanted_in(tmp_path, new, rollback=False)
-    command(asked, killed_after="fenced")
-    with service(OLD, log, tmp_path, "--until-end") as refused:
+    asked = stage.wanted_in(tmp_path, new, rollback=False)
+    stage.command(asked, killed_after="fenced")
+    with stage.service(stage.OLD, log, tmp_path, "--until-end") as refused:
         assert refused.ended() == 1
         assert "is being upgraded from version '1' to '2'" in refused.complaint
-    third = msgspec.structs.replace(asked, new=corrected(tmp_path, number=3))
+    third = msgspec.structs.replace(asked, new=stage.corrected(tmp_path, number=3))
     with (
         ExitStack() as stack,
         pytest.raises(
@@ -86,23 +74,23 @@ def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path)
     ):
         Upgrading(third, stack).run()
     with ExitStack() as stack:
-        waits = stack.enter_context(service(new, log, tmp_path))
+        waits = stack.enter_context(stage.service(new, log, tmp_path))
         waits.wait_for("waits for the upgrade from version '1'")
         assert Upgrading(asked, stack).cancel()
         assert not Upgrading(asked, stack).cancel()
         assert waits.ended() == 1
         assert "was given up while this process waited for it" in waits.complaint
-    with service(OLD, log, tmp_path, "--until-end") as again:
+    with stage.service(stage.OLD, log, tmp_path, "--until-end") as again:
         assert again.ended() == 0, again.complaint
 
 
 @pytest.mark.long
 def test_a_new_field_a_new_actor_and_a_renamed_one_know_the_whole_history(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    producer = Producer(log)
-    with service(OLD, log, tmp_path, "--until-end") as first:
+    producer = stage.Producer(log)
+    with stage.service(stage.OLD, log, tmp_path, "--until-end") as first:
         assert first.ended() == 0, first.complaint
-    new = corrected(
+    new = stage.corrected(
         tmp_path,
         ("@app.actor\nclass User", '@app.actor(name="User")\nclass Person'),
         ("    total: int = 0\n", "    total: int = 0\n    times: int = 0\n"),
@@ -122,12 +110,12 @@ def test_a_new_field_a_new_actor_and_a_renamed_one_know_the_whole_history(tmp_pa
             ),
         ),
     )
-    asked = wanted_in(tmp_path, new)
-    command(asked, killed_after="ready")
-    with service(new, log, tmp_path) as runs:
-        assert command(asked)["done"]
+    asked = stage.wanted_in(tmp_path, new)
+    stage.command(asked, killed_after="ready")
+    with stage.service(new, log, tmp_path) as runs:
+        assert stage.command(asked)["done"]
         producer.more(300)
-        await_outputs(log, 300 + 2 * 300 - 1)
+        stage.await_outputs(log, 300 + 2 * 300 - 1)
         runs.signal(signal.SIGTERM)
         assert runs.ended() == 0
     times = Counter[str]()
@@ -136,11 +124,11 @@ def test_a_new_field_a_new_actor_and_a_renamed_one_know_the_whole_history(tmp_pa
         times[one.user] += 1
         expected[one.at] = times[one.user]
     live = {one.at: expected[one.at] for one in producer.clicks[300:]}
-    totals_now = totals(producer.clicks, forgets=False)
-    made = [one for part in outputs(log, "seen") for one in part if one.at in live]
+    totals_now = stage.totals(producer.clicks, forgets=False)
+    made = [one for part in stage.outputs(log, "seen") for one in part if one.at in live]
     assert {one.at: one.total for one in made if one.user.startswith("counted ")} == live
     assert {one.at: one.total for one in made if one.user.startswith("user ")} == {
         at: totals_now[at] for at in live
     }
-    found = {-one.at: one.total for part in outputs(log, "later") for one in part if one.at < 0}
+    found = {-one.at: one.total for part in stage.outputs(log, "later") for one in part if one.at < 0}
     assert found == live

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import (
-    ArchiveError,
-    FormatError,
-    LogUnavailableError,
-    OffsetGoneError,
-    SnapshotUnavailableError,
-    UnknownTopicError,
-    UsageError,
-)
+from tailrace.core import errors
 from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
@@ -236,12 +228,12 @@ def test_what_the_log_deleted_before_it_was_archived_is_told_with_its_offsets(tm
     grow(log, random.Random(5), 20)
     log.delete_before(*place, archived + 10)
     with pytest.raises(
-        OffsetGoneError, match=rf"begins at {archived + 10}.*offset {archived}.*in another folder"
+        errors.OffsetGoneError, match=rf"begins at {archived + 10}.*offset {archived}.*in another folder"
     ):
         archive_log(log, archive_in(tmp_path), SMALL)
     joined = ArchivedLog(archive_in(tmp_path), log)
     assert joined.start_offset(*place) == archived + 10
-    with pytest.raises(OffsetGoneError, match=f"from {archived + 10} on, the reader stands at 0"):
+    with pytest.raises(errors.OffsetGoneError, match=f"from {archived + 10} on, the reader stands at 0"):
         read(joined, place, 0)
 
 
@@ -253,7 +245,7 @@ def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
     alone = ArchivedLog(archive_in(tmp_path))
     assert alone.ends(["kept", "plain"]).offsets == {name: then.offsets[name] for name in ("kept", "plain")}
     assert alone.ends(["plain"]) == log.ends(["plain"])
-    with pytest.raises(UnknownTopicError, match="never archived together"):
+    with pytest.raises(errors.UnknownTopicError, match="never archived together"):
         alone.ends(["plain", "nothing"])
     with closing(EmbeddedLog(tmp_path / "younger")) as younger:
         joined = ArchivedLog(archive_in(tmp_path), younger)
@@ -266,7 +258,7 @@ def test_nothing_is_written_through_it(tmp_path, log):
     joined = ArchivedLog(archive_in(tmp_path), log)
     joined.create_topic("plain", TOPICS["plain"])
     for change in (lambda: joined.create_topic("new", TopicSettings(1)), lambda: joined.writer("x")):
-        with pytest.raises(UsageError, match="only read"):
+        with pytest.raises(errors.UsageError, match="only read"):
             change()
 
 
@@ -289,7 +281,7 @@ def test_a_missing_file_is_named(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
     gone = parquet_files(tmp_path)[0]
     gone.unlink()
-    with pytest.raises(ArchiveError, match=r"missing.*parquet"):
+    with pytest.raises(errors.ArchiveError, match=r"missing.*parquet"):
         history(ArchivedLog(archive_in(tmp_path)))
 
 
@@ -303,7 +295,7 @@ def test_a_damaged_file_is_named(tmp_path, log, cut):
     else:
         data[30] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ArchiveError, match=r"damaged.*parquet"):
+    with pytest.raises(errors.ArchiveError, match=r"damaged.*parquet"):
         history(ArchivedLog(archive_in(tmp_path)))
 
 
@@ -311,7 +303,7 @@ def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
     marker = next((tmp_path / "archive" / "_chunks").glob("plain/0/*.json"))
     marker.write_text("{")
-    with pytest.raises(ArchiveError, match=r"cannot be read.*json"):
+    with pytest.raises(errors.ArchiveError, match=r"cannot be read.*json"):
         history(ArchivedLog(archive_in(tmp_path)))
 
 
@@ -324,14 +316,14 @@ def test_chunks_that_overlap_or_leave_a_gap_are_refused(tmp_path, log, missing):
     else:
         _, stop, *rest = first.name.split("_")
         (first.parent / "_".join([f"{1:020d}", stop, *rest])).write_bytes(first.read_bytes())
-    with pytest.raises(ArchiveError, match="overlap, or one between them is missing"):
+    with pytest.raises(errors.ArchiveError, match="overlap, or one between them is missing"):
         archive_log(log, archive_in(tmp_path), SMALL)
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "thesis.txt").write_text("important")
-    with pytest.raises(ArchiveError, match=r"thesis\.txt"):
+    with pytest.raises(errors.ArchiveError, match=r"thesis\.txt"):
         archive_log(log, archive_in(tmp_path), SMALL)
     assert [one.name for one in (tmp_path / "archive").iterdir()] == ["thesis.txt"]
 
@@ -339,20 +331,20 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
 def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
     (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": FORMAT + 1}))
-    with pytest.raises(FormatError, match=f"format {FORMAT + 1}"):
+    with pytest.raises(errors.FormatError, match=f"format {FORMAT + 1}"):
         archive_in(tmp_path)
 
 
 def test_a_place_without_an_archive_is_told(tmp_path, log):
-    with pytest.raises(LogUnavailableError, match="there is no archive"):
+    with pytest.raises(errors.LogUnavailableError, match="there is no archive"):
         ArchivedLog(archive_in(tmp_path), log)
-    with pytest.raises(UnknownTopicError, match="nothing"):
+    with pytest.raises(errors.UnknownTopicError, match="nothing"):
         archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["nothing"]))
 
 
 def test_two_at_once_are_one_too_many(tmp_path, log):
     def again(_: Any) -> None:
-        with pytest.raises(ArchiveError, match="another process"):
+        with pytest.raises(errors.ArchiveError, match="another process"):
             archive_log(log, archive_in(tmp_path), SMALL)
         raise Struck
 
@@ -366,7 +358,7 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
-        with pytest.raises(SnapshotUnavailableError, match="the disk is full"):
+        with pytest.raises(errors.SnapshotUnavailableError, match="the disk is full"):
             archive_log(log, archive_in(tmp_path), SMALL)
     archive_log(log, archive_in(tmp_path), SMALL)
     assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)

@@ -119,11 +119,6 @@ def manifest_of(
 ) -> Manifest:
     """A manifest of these tasks, not yet published."""
     return Manifest(
-        id=id,
-        app=snapshots.app,
-        version="1.0",
-        partitions=len(tasks),
-        created_ms=created_ms,
-        tasks=tasks,
-        **about,
-    )
+        id=id, app=snapshots.app, version="1.0", partitions=len(tasks),
+        created_ms=created_ms, tasks=tasks, **about,
+    )  # fmt: skip

@@ -25,14 +25,9 @@ def snapshots(tmp_path: Path) -> Snapshots:
     parent = published(snapshots, [some_rows(3), some_rows(2)], id="parent")
     gone = [next(iter(some_rows(3)))]
     published(
-        snapshots,
-        [some_rows(3, "X"), {}],
-        id="child",
-        kind="incremental",
-        parent=parent.id,
-        messages=[MESSAGE],
-        deleted=gone,
-    )
+        snapshots, [some_rows(3, "X"), {}], id="child", kind="incremental",
+        parent=parent.id, messages=[MESSAGE], deleted=gone,
+    )  # fmt: skip
     return snapshots
 
 

@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import (
-    AlteredSnapshotError,
-    FormatError,
-    SnapshotError,
-    UnknownSnapshotError,
-    UsageError,
-)
+from tailrace.core import errors
 from tailrace.state.snapshots import Snapshots, TaskEntry, which_where, write_task
 from tests.state.snapshots.making import manifest_of, published, some_rows
 
@@ -30,7 +24,7 @@ def test_a_manifest_published_again_is_no_error_and_another_of_its_id_is(snapsho
     manifest = draft_of(snapshots)
     assert snapshots.publish(manifest) == snapshots.publish(manifest)
     other = manifest_of(snapshots, manifest.id, manifest.created_ms, manifest.tasks, notes=("another",))
-    with pytest.raises(SnapshotError, match="already published"):
+    with pytest.raises(errors.SnapshotError, match="already published"):
         snapshots.publish(other)
     assert snapshots.open().manifest.notes == ()
 
@@ -40,10 +34,10 @@ def test_a_file_that_is_missing_or_of_another_size_is_found_before_publication(s
     path = Path(snapshots.begin(manifest.id).folder_uri) / manifest.tasks[0].files[0].name
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(AlteredSnapshotError, match="bytes, not"):
+    with pytest.raises(errors.AlteredSnapshotError, match="bytes, not"):
         snapshots.publish(manifest)
     path.unlink()
-    with pytest.raises(AlteredSnapshotError, match="missing"):
+    with pytest.raises(errors.AlteredSnapshotError, match="missing"):
         snapshots.publish(manifest)
     assert snapshots.list() == []
     path.write_bytes(whole)
@@ -59,11 +53,11 @@ def test_a_snapshot_is_found_by_id_prefix_name_or_as_the_latest(snapshots: Snaps
     assert snapshots.open("before-migration").manifest == first
     assert snapshots.open("2026-a1").manifest == first
     assert snapshots.open("2025").manifest == third
-    with pytest.raises(UnknownSnapshotError, match="2 snapshots"):
+    with pytest.raises(errors.UnknownSnapshotError, match="2 snapshots"):
         snapshots.open("2026")
-    with pytest.raises(UnknownSnapshotError, match="2026-a2"):
+    with pytest.raises(errors.UnknownSnapshotError, match="2026-a2"):
         snapshots.open("nothing")
-    with pytest.raises(UnknownSnapshotError):
+    with pytest.raises(errors.UnknownSnapshotError):
         snapshots.open("../flights")
 
 
@@ -85,34 +79,34 @@ def test_the_last_mark_separates_the_place_from_the_snapshot(reference: str, pla
 
 def test_those_that_are_there_are_named_with_their_names(snapshots: Snapshots) -> None:
     with pytest.raises(
-        UnknownSnapshotError, match=r"no snapshot yet .* take a snapshot \(tailrace snapshot create\)"
+        errors.UnknownSnapshotError, match=r"no snapshot yet .* take a snapshot \(tailrace snapshot create\)"
     ):
         snapshots.open()
     sealed = snapshots.publish(draft_of(snapshots, name="release"))
-    with pytest.raises(UnknownSnapshotError, match=rf"{sealed.id} \(release\)"):
+    with pytest.raises(errors.UnknownSnapshotError, match=rf"{sealed.id} \(release\)"):
         snapshots.open("relaese")
 
 
 def test_the_name_of_a_savepoint_serves_once(snapshots: Snapshots) -> None:
     published(snapshots, name="v1")
-    with pytest.raises(SnapshotError, match="v1"):
+    with pytest.raises(errors.SnapshotError, match="v1"):
         published(snapshots, name="v1")
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         published(snapshots, name="latest")
 
 
 def test_a_snapshot_of_another_app_is_refused(snapshots: Snapshots, tmp_path: Path) -> None:
     manifest = draft_of(snapshots)
-    with pytest.raises(SnapshotError, match="'flights'"):
+    with pytest.raises(errors.SnapshotError, match="'flights'"):
         Snapshots(str(tmp_path), "trains").publish(manifest)
     snapshots.publish(manifest)
     (tmp_path / "flights").rename(tmp_path / "trains")
-    with pytest.raises(SnapshotError, match="'trains'"):
+    with pytest.raises(errors.SnapshotError, match="'trains'"):
         Snapshots(str(tmp_path), "trains").open()
 
 
 def test_tasks_that_are_not_those_of_the_app_are_refused(snapshots: Snapshots) -> None:
-    with pytest.raises(UsageError, match="partitions"):
+    with pytest.raises(errors.UsageError, match="partitions"):
         snapshots.publish(manifest_of(snapshots, "x", 1, (TaskEntry(1, b"cut"),)))
 
 
@@ -122,7 +116,7 @@ def test_another_format_is_refused_by_its_number(snapshots: Snapshots, tmp_path:
     for number in (4, 6):
         path.write_text(f'{{"format": {number}, "tables": {{"state": "elsewhere"}}}}')
         for look in (snapshots.list, snapshots.open):
-            with pytest.raises(FormatError, match=f"format {number}"):
+            with pytest.raises(errors.FormatError, match=f"format {number}"):
                 look()
 
 
@@ -132,10 +126,10 @@ def test_no_byte_of_a_manifest_can_change_unnoticed(snapshots: Snapshots, tmp_pa
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :])
-        with pytest.raises((AlteredSnapshotError, FormatError)):
+        with pytest.raises((errors.AlteredSnapshotError, errors.FormatError)):
             snapshots.list()
         path.write_bytes(whole[:place])
-        with pytest.raises(AlteredSnapshotError):
+        with pytest.raises(errors.AlteredSnapshotError):
             snapshots.list()
     path.write_bytes(whole)
     assert snapshots.list() == [manifest]
@@ -152,7 +146,7 @@ def test_a_folder_that_is_not_ours_is_no_snapshot(snapshots: Snapshots, tmp_path
 
 def test_an_app_whose_name_is_no_folder_has_no_snapshots(tmp_path: Path) -> None:
     for name in ("../flights", "_work", "", "a/b"):
-        with pytest.raises(UsageError):
+        with pytest.raises(errors.UsageError):
             Snapshots(str(tmp_path), name)
 
 

@@ -153,15 +153,8 @@ def test_columns_partitions_and_filters_narrow_what_is_read(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "row",
     [
-        b"x",
-        b"sA",
-        b"sA\0key",
-        b"sA\0key\0",
-        b"sA\0k\0\1ey\0\0",
-        b"sA\0key\0\0?",
-        b"sA\0key\0\0lno-end",
-        b"sA\0key\0\0t\2name",
-        b"sA\0key\0\0t",
+        *(b"x", b"sA", b"sA\0key", b"sA\0key\0", b"sA\0k\0\1ey\0\0", b"sA\0key\0\0?"),
+        *(b"sA\0key\0\0lno-end", b"sA\0key\0\0t\2name", b"sA\0key\0\0t"),
     ],
 )
 def test_a_row_of_no_known_form_is_refused(tmp_path: Path, row: bytes) -> None:
