@@ -180,9 +180,7 @@ def opened_log(
     place: Path | str, *, create: bool = False, options: LogOptions | None = None
 ) -> closing[StoredLog]:
     """The log at a place. It is closed at the end of the block.
-
-    Raises:
-        click.UsageError: The replication of new topics is on the command line, and the log is in a folder.
+    Raises click.UsageError: the replication of new topics is on the command line, and the log is in a folder.
     """
     if options is not None and options.new_topics is not None and not is_url(place):
         refuse_new_topics_options()
@@ -224,10 +222,8 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
 
 def refuse_own_topic(log: Log, topic: str, why: str) -> None:
     """Refuse an app's own topics. ``why`` completes the sentence "the app …, which".
-
-    Raises:
-        click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or
-        redriven records.
+    Raises click.BadParameter: the topic is an app's changelog, tape or inbox, or holds its dead letters or
+    redriven records.
     """
     app = next(
         (one for one in apps_in(log.topics()) if topic in own_topics_of(one) or is_changelog_of(one, topic)),
@@ -239,9 +235,7 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
 
 def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
     """Check that a place, given by a path or a URI, is outside the log's folder.
-
-    Raises:
-        click.BadParameter: The place is in that folder; or it is empty, which would mean the working folder.
+    Raises click.BadParameter: the place is in that folder; or it is empty, which would mean the working folder.
     """
     if not str(place):
         raise click.BadParameter("it is empty", param_hint=hint)
@@ -257,9 +251,7 @@ def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
 @contextmanager
 def piped() -> Generator[None]:
     """Handle errors of standard output. A reader that closes the pipe early, such as ``head``, is no error.
-
-    Raises:
-        click.ClickException: The output cannot be written for another reason, such as a full disk.
+    Raises click.ClickException: the output cannot be written for another reason, such as a full disk.
     """
     try:
         yield
@@ -287,9 +279,7 @@ def tell_each(found: Iterable[object], lines: Iterable[Part], *, as_json: bool) 
 
 def check_is_read() -> None:
     """Check that the output is still read, in a command that waits before it writes again.
-
-    Raises:
-        BrokenPipeError: Standard output is such a pipe.
+    Raises BrokenPipeError: standard output is such a pipe.
     """
     try:
         output = sys.stdout.fileno()

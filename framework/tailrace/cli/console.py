@@ -35,9 +35,7 @@ _ENDLESS = 1 << 20
 
 def say(*parts: Part, err: bool = False) -> None:
     """Write a line to standard output, or with ``err`` to standard error.
-
-    Raises:
-        OSError: The line cannot be written; BrokenPipeError if the reader has closed the pipe.
+    Raises OSError: the line cannot be written; BrokenPipeError if the reader has closed the pipe.
     """
     color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
     click.echo("".join(map(_styled, parts)), err=err, color=color)

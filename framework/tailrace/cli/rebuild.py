@@ -101,11 +101,7 @@ def rebuild(
 
 
 def _check_places(source: Source, to: Destination) -> None:
-    """Refuse to write into the log.
-
-    Raises:
-        click.BadParameter: A place is in the log's folder.
-    """
+    """Refuse to write into the log. Raises click.BadParameter: a place is in the log's folder."""
     log = source.log
     outside_of_log(to.uri, log, "--to")
     kind, colon, rest = to.outputs.partition(":")

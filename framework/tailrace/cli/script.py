@@ -65,9 +65,7 @@ def flags() -> dict[str, click.Option]:
 
 def reference_to(app: App) -> str:
     """The reference ``module:attribute`` with which other processes find an app.
-
-    Raises:
-        UsageError: No module has the app as an attribute; or the script that has it cannot be imported.
+    Raises UsageError: no module has the app as an attribute; or the script that has it cannot be imported.
     """
     scripts: list[str] = []
     for name, module in reversed(list(sys.modules.items())):  # a module comes after the ones that import it

@@ -76,9 +76,7 @@ def consistent_ends(
     """The ends of all partitions of topics (names, and numbers of partitions) at a consistent cut. The caller must close the reader.
 
     The tasks are those of the apps whose changelog and tape are among the topics.
-
-    Raises:
-        LogUnavailableError: A transaction was open for longer than ``patience_s``.
+    Raises LogUnavailableError: a transaction was open for longer than ``patience_s``.
     """
     return _Cut(log, reader, topics, patience_s).find()
 

@@ -65,9 +65,8 @@ def find_app(reference: str) -> App:
 
 def name_of_script() -> str:
     """The module name under which other processes can import the running script.
-
-    Raises:
-        UsageError: There is no such name: this is an interactive session, or the name of the file is not valid for a module.
+    Raises UsageError: there is no such name: this is an interactive session, or the name of the file is not
+    valid for a module.
     """
     script = sys.modules["__main__"]
     spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)

@@ -18,9 +18,7 @@ _GUARD: Final = 'Put the call under if __name__ == "__main__".'
 
 def check_guarded(what: str) -> None:
     """Check that an import of the calling script does not get to this place. ``what`` happens here: "app.run is called".
-
-    Raises:
-        UsageError: The import would get here.
+    Raises UsageError: the import would get here.
     """
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "<module>":

@@ -104,9 +104,7 @@ class Host:
 
     def run(self) -> Counter[Kind]:
         """Live, until the end of the input, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.
-
-        Raises:
-            TailraceError: It could not start, or could not continue.
+        Raises TailraceError: it could not start, or could not continue.
         """
         _tune_collector()
         watch_network()

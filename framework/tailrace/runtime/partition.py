@@ -410,9 +410,7 @@ class Partition:
 
     def revoke(self) -> None:
         """Give the partition back: commit, if it is running, and close it. A partition that has ended is only closed.
-
-        Raises:
-            TailraceError: See ``commit``. The partition is closed anyway.
+        Raises TailraceError: see ``commit``. The partition is closed anyway.
         """
         try:
             if self.state is State.RUNNING and not self.notice_loss():

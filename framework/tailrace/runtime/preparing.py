@@ -81,9 +81,7 @@ def check_options(log: StoredLog, options: ServiceOptions) -> None:
 
 def check_copy(plan: Plan, log: Log, original: str) -> None:
     """Refuse another name of an app that reads what it writes itself: each of the two would handle the other's events.
-
-    Raises:
-        UsageError: The original has a history on this log, and there is such a topic.
+    Raises UsageError: the original has a history on this log, and there is such a topic.
     """
     own = f"{plan.app}."
     shared = [one.name for one in plan.inputs if one.own and not one.name.startswith(own)]

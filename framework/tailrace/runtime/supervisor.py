@@ -136,9 +136,7 @@ def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
 
 def _check_declared(app: App, options: ServiceOptions) -> None:
     """Check that this process has imported the same app that its parent runs.
-
-    Raises:
-        UsageError: The script declares something that its import does not, or the other way round.
+    Raises UsageError: the script declares something that its import does not, or the other way round.
     """
     found = declared_by(app)
     if options.declared is not None and found != options.declared:

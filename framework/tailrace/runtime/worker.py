@@ -170,9 +170,7 @@ class Worker:
 
         A worker whose tasks come and go restores them in its turns, so that those that are ready do not wait for the others; but not
         if they follow each other.
-
-        Raises:
-            TailraceError: One could not be started; ``leave`` is still to be called.
+        Raises TailraceError: one could not be started; ``leave`` is still to be called.
         """
         if not self._tasks_move or self._bounded or follows_itself(self.plan):
             for slot in [*self.slots]:
@@ -230,9 +228,7 @@ class Worker:
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
         them commit, too, or lose their uncommitted work and continue from their last commit.
-
-        Raises:
-            TailraceError: One could not commit; all were given back.
+        Raises TailraceError: one could not commit; all were given back.
         """
         self.quiet = False
         leaving = [slot for slot in self.slots if slot.number in numbers]

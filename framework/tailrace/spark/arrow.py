@@ -23,9 +23,7 @@ def arrow_schema(schema: types.StructType) -> Any:
 
 def batch(schema: Any, columns: Sequence[Column], values: Sequence[Sequence[Any]]) -> Any:
     """A record batch of plain values, column by column; one may also be a ``pyarrow.Array`` already.
-
-    Raises:
-        MisfitError: A value does not fit the type of its column.
+    Raises MisfitError: a value does not fit the type of its column.
     """
     arrays = [
         given if isinstance(given, pa.Array) else _array(column, given, one.type)

@@ -51,9 +51,7 @@ class SparkEngine:
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
-
-        Raises:
-            WorkerLostError: Spark has given up a unit, or has stopped.
+        Raises WorkerLostError: Spark has given up a unit, or has stopped.
         """
         count = 0
         action = _Action(self.context, [unit.encode() for unit in units])

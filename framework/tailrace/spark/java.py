@@ -23,9 +23,7 @@ _ANSWER_S = 30.0
 
 def check_java(environment: Mapping[str, str] | None = None) -> Path:
     """The ``java`` that Spark will start, checked: that of JAVA_HOME, or the first on the PATH.
-
-    Raises:
-        UnfitJavaError: There is none, it does not start, is of another version, or lacks modules.
+    Raises UnfitJavaError: there is none, it does not start, is of another version, or lacks modules.
     """
     environment = os.environ if environment is None else environment
     java = _found(environment)

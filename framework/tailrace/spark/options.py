@@ -38,9 +38,7 @@ _NAMES = {name.lower(): name for name in _READ}
 
 class Options:
     """Options as Spark passes them: text, with case-insensitive names.
-
-    Raises:
-        UsageError: An option is unknown.
+    Raises UsageError: an option is unknown.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:

@@ -17,9 +17,7 @@ Restore = Callable[[Any], Any]
 def restorer(schema: TypeSchema) -> Restore:
     """Converts what Arrow gives for a value of a type (a dict for a struct, pairs for a map) to the plain
     value.
-
-    Raises:
-        UsageError: The type has no column of its own, but JSON.
+    Raises UsageError: the type has no column of its own, but JSON.
     """
     match schema.kind:
         case "list" | "tuple...":

@@ -57,9 +57,7 @@ class TaskPart(ds.InputPartition):
 
 class StateTable:
     """One table of a snapshot, by the options.
-
-    Raises:
-        TailraceError: An option is wrong, or names something that does not exist.
+    Raises TailraceError: an option is wrong, or names something that does not exist.
     """
 
     def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:

@@ -243,9 +243,7 @@ def _discard(job: Job) -> None:
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:
     """The folder where a rebuild keeps intermediate files.
-
-    Raises:
-        UsageError: The snapshots go to an object store, and no folder was given.
+    Raises UsageError: the snapshots go to an object store, and no folder was given.
     """
     if request.execution.work is not None:
         return Path(request.execution.work) / plan.app / id

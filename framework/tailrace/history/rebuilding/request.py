@@ -126,9 +126,7 @@ _request = msgspec.msgpack.Decoder(Request)
 
 def checked(request: Request) -> Request:
     """The request with absolute paths, so that it does not depend on a working folder.
-
-    Raises:
-        UsageError: An option has a wrong type or value.
+    Raises UsageError: an option has a wrong type or value.
     """
     _check_types(request)
     if request.to.outputs != "none" and not request.to.outputs.startswith(PARQUET):

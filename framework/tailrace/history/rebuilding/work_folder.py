@@ -100,11 +100,7 @@ class WorkFolder:
                 pass
 
     def make(self) -> None:
-        """Create the folders that units work in.
-
-        Raises:
-            StateUnavailableError: No space, no permission.
-        """
+        """Create the folders that units work in. Raises StateUnavailableError: no space, no permission."""
         with state_failures(self.path, "making the work folder"):
             for folder in self._folders:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -112,11 +108,7 @@ class WorkFolder:
     # --- the job
 
     def job(self) -> Job | None:
-        """The job that has begun here; None if there is none.
-
-        Raises:
-            CorruptStateError: It cannot be read.
-        """
+        """The job that has begun here; None if there is none. Raises CorruptStateError: it cannot be read."""
         try:
             data = (self.path / "job").read_bytes()
         except FileNotFoundError:

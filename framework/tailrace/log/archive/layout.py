@@ -125,10 +125,7 @@ class Chunk:
 
 class Archive:
     """The archive of one log, in a folder that was there or is made by the first who writes to it.
-
-    Raises:
-        ArchiveError: The folder holds something else.
-        FormatError: A newer version wrote it.
+    Raises ArchiveError: the folder holds something else; FormatError: a newer version wrote it.
     """
 
     def __init__(self, folder: Place) -> None:
@@ -192,9 +189,7 @@ class Archive:
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
         """The chunks of a partition, by their offsets.
-
-        Raises:
-            ArchiveError: One does not begin where the one before ends: something else has written or deleted here.
+        Raises ArchiveError: one does not begin where the one before ends: something else has written or deleted here.
         """
         entries = self._chunk_folder(place).entries()
         found = sorted(chunk for one in entries if (chunk := Chunk.named(one.name)) is not None)

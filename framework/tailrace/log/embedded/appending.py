@@ -105,9 +105,7 @@ class Appender(OpenedLog[Changes]):
 
     def sync(self) -> None:
         """Wait until all commits of this process are on the disk, whatever the policy.
-
-        Raises:
-            CorruptLogError: They may not be.
+        Raises CorruptLogError: they may not be.
         """
         if covered := self._commits:
             with failing(self.folder, "syncing the log"):

@@ -128,9 +128,7 @@ class EmbeddedLog(PlainLog):
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The end offsets of topics, all as of one commit: the last one that this process can see.
-
-        Raises:
-            UnknownTopicError: One of the topics does not exist.
+        Raises UnknownTopicError: one of the topics does not exist.
         """
         with self._view.moment() as rows:
             return Ends(rows.state().commits, {topic: rows.ends(topic) for topic in topics})
@@ -217,10 +215,7 @@ class EmbeddedLog(PlainLog):
         """Change for how long, or up to which size, a topic's records are kept. None: no limit.
 
         The next ``clean`` deletes the records past the limit.
-
-        Raises:
-            UnknownTopicError: The topic does not exist.
-            TopicMismatchError: The topic is compacted.
+        Raises UnknownTopicError: the topic does not exist; TopicMismatchError: the topic is compacted.
         """
         with self._appender.turn("changing a topic") as changes:
             before = changes.topic(topic)
@@ -246,9 +241,7 @@ class EmbeddedLog(PlainLog):
 
     def verify(self) -> None:
         """Read the whole log and check it. The WAL grows meanwhile with what is committed.
-
-        Raises:
-            CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
+        Raises CorruptLogError: a row is missing or does not match its checksum, or the file is damaged.
         """
         with self.compaction_paused(), self._view.moment("verifying the log") as rows:
             verify(rows)

@@ -38,9 +38,7 @@ class OpenedLog(ABC, Generic[RowsT]):
 
     def opened(self) -> RowsT:
         """The rows, of the connection that is open, or of a new one.
-
-        Raises:
-            LogUnavailableError: It was open when this process was forked.
+        Raises LogUnavailableError: it was open when this process was forked.
         """
         if self._rows is None:
             self._rows, self._process, self._inodes = self._open(), os.getpid(), {}
@@ -51,10 +49,7 @@ class OpenedLog(ABC, Generic[RowsT]):
 
     def check_files(self) -> None:
         """Check that the files are still those of the log. The first check notes which they are.
-
-        Raises:
-            CorruptLogError: One was deleted or replaced.
-            LogUnavailableError: The folder cannot be read.
+        Raises CorruptLogError: one was deleted or replaced; LogUnavailableError: the folder cannot be read.
         """
         with failing(self.folder, "looking at the log's files"):
             found = {path: _inode(path) for path in self._paths}

@@ -108,9 +108,7 @@ class View(OpenedLog[Rows]):
 
 def lost_commits(rows: Rows) -> int:
     """How many commits a power loss has taken. They were not synced.
-
-    Raises:
-        CorruptLogError: Commits are missing that were synced.
+    Raises CorruptLogError: commits are missing that were synced.
     """
     note = last_note(rows.path.parent)  # before the rows are read: others commit meanwhile
     commits = rows.state().commits

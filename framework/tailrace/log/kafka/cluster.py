@@ -89,9 +89,7 @@ class Cluster:
 
     def create(self, topic: str, settings: TopicSettings, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, or check that one has these settings. Returns once all of its partitions have a leader.
-
-        Raises:
-            TopicMismatchError: It exists with other settings.
+        Raises TopicMismatchError: it exists with other settings.
         """
         new = admin_library().NewTopic(
             self.prefix + topic,
@@ -124,11 +122,7 @@ class Cluster:
         return {name: len(replicas) for name, replicas in self.listed().topics.items()}
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """The settings of topics, asked now.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
-        """
+        """The settings of topics, asked now. Raises UnknownTopicError: one of them does not exist."""
         wanted, counts = list(topics), self.names()
         for topic in wanted:
             if topic not in counts:
@@ -334,9 +328,7 @@ class Cluster:
         self, topics: Iterable[str], asked: Mapping[str, Any] | None = None
     ) -> dict[str, tuple[str, int]]:
         """The ids of topics, and their numbers of partitions; ``asked`` are answers that may be here already.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
+        Raises UnknownTopicError: one of them does not exist.
         """
         found: dict[str, tuple[str, int]] = {}
         answers = asked

@@ -184,9 +184,7 @@ class Connection:
 
 def parse_url(url: str) -> tuple[str, str]:
     """The addresses and the prefix in the URL of a cluster.
-
-    Raises:
-        OptionError: It has no address, or a wrong address or prefix.
+    Raises OptionError: it has no address, or a wrong address or prefix.
     """
     addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
     named = all(map(_ADDRESS.fullmatch, addresses.split(",")))

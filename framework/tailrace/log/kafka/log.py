@@ -51,10 +51,7 @@ class KafkaLog:
     """The topics of a Kafka cluster as a log; implements ``tailrace.log.Log``. ``url`` is ``kafka://host:port,…``.
 
     Nothing is asked of the brokers before the first call.
-
-    Raises:
-        OptionError: The URL or a setting is wrong.
-        MissingExtraError: confluent-kafka is not installed.
+    Raises OptionError: the URL or a setting is wrong; MissingExtraError: confluent-kafka is not installed.
     """
 
     def __init__(self, url: str, options: LogOptions | None = None) -> None:
