@@ -14,7 +14,7 @@ from tailrace.cli.value_types import DurationType
 from tailrace.core.errors import MissingExtraError
 from tailrace.core.records import MAX_RECORD_BYTES
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
-from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
+from tailrace.runtime.states import DEFAULT_MIB, LEAST_MIB
 
 _LEAST_SNAPSHOT_MS = 1_000
 """Each snapshot is taken by a new process, and its start takes time."""

@@ -32,8 +32,7 @@ from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 from tailrace.log.routing import Router
 from tailrace.log.topic_rules import PlainAdmin, check_existing
-from tailrace.testing.memory_partition import Partition, Transaction
-from tailrace.testing.memory_reader import MemoryReader
+from tailrace.testing.memory_partition import MemoryReader, Partition, Transaction
 from tailrace.testing.memory_tasks import MemoryOwners
 
 Operation = Literal[

@@ -1,14 +1,21 @@
-"""One partition of the in-memory log: what is committed, what is undecided, and how it is decided."""
+"""One partition of the in-memory log: what is committed, what is undecided, and how it is decided; and the reader of several."""
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
-from tailrace.log.interface import TopicPartition
+from tailrace.log.interface import Fetch, Publication, TopicPartition
+from tailrace.log.publications import Heard
+
+if TYPE_CHECKING:
+    from tailrace.testing.memory_log import MemoryLog
 
 _offset = attrgetter("offset")
 
@@ -77,3 +84,67 @@ class Partition:
             self.undecided.popleft()
             if transaction is None or transaction.kept:
                 self.records += records
+
+
+class MemoryReader:
+    """A reader of a ``MemoryLog``; see ``tailrace.log.Reader``."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._positions: dict[TopicPartition, int] = {}
+        self._passed: dict[TopicPartition, int] = {}
+        """How many publications were looked at."""
+        self._seen: dict[TopicPartition, dict[str, int | None]] = {}
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        self._log.on_operation("fetch")
+        found = self._log.at(topic, partition)
+        position = self._positions[found.place]
+        if not found.start <= position <= found.end:
+            raise OffsetGoneError(
+                f"the log holds offsets {found.start} to {found.end}, the reader stands at {position}",
+                topic=topic,
+                partition=partition,
+                offset=position,
+                hint="What lies between was deleted before it was read, or the log has lost its end.",
+            )
+        first = bisect_left(found.records, position, key=_offset)
+        records = found.records[first : first + max_records]
+        unread = first + len(records) < len(found.records)
+        # While an open transaction was being read up to, a reader may stand past it: never move it back.
+        position = records[-1].offset + 1 if unread and records else max(position, found.last_stable)
+        self._positions[found.place] = position
+        return Fetch(records, position, unread, not unread and position == found.end)
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        place = self._log.at(topic, partition).place
+        self._positions[place] = offset
+        self._passed[place], self._seen[place] = 0, {}
+
+    def forget(self, topic: str, partition: int, /) -> None:
+        self._positions.pop(TopicPartition(topic, partition), None)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        place = TopicPartition(topic, partition)
+        everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
+        found = Heard()
+        while passed < len(everything) and everything[passed][1][partition] <= position:
+            one = everything[passed][0]
+            found.add(one.name, one.watermark_ms)
+            passed += 1
+        self._passed[place] = passed
+        return found.news(self._seen[place])
+
+    def wait(self, timeout_s: float, /) -> bool:
+        """See ``Reader.wait``; looks again every few milliseconds, for a log fed by another thread."""
+        deadline = time.monotonic() + timeout_s
+        while not (ready := any(map(self._is_ready, self._positions))) and time.monotonic() < deadline:
+            time.sleep(min(0.005, max(0.0, deadline - time.monotonic())))
+        return ready
+
+    def close(self) -> None:
+        self._positions.clear()
+
+    def _is_ready(self, place: TopicPartition) -> bool:
+        records = self._log.at(*place).records
+        return bool(records) and records[-1].offset >= self._positions[place]

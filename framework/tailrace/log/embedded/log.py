@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tailrace.core.errors import TopicMismatchError
+from tailrace.core.errors import CorruptLogError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender
-from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
 from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
+from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.embedded.lock import NoteFile
 from tailrace.log.embedded.placing import EmbeddedPlacer
 from tailrace.log.embedded.reader import EmbeddedReader
@@ -27,6 +27,9 @@ from tailrace.log.plain_log import PlainLog
 from tailrace.log.routing import Router
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
 from tailrace.log.topic_rules import PlainAdmin, check_existing
+
+_MOST_FINDINGS = 10
+"""After which SQLite looks no further."""
 
 
 class EmbeddedLog(PlainLog):
@@ -244,7 +247,7 @@ class EmbeddedLog(PlainLog):
         Raises CorruptLogError: a row is missing or does not match its checksum, or the file is damaged.
         """
         with self.compaction_paused(), self._view.moment("verifying the log") as rows:
-            verify(rows)
+            _verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
@@ -285,3 +288,24 @@ def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:
     if values is not None:
         check_existing(topic, Topic(*values).settings, settings)
     return values is not None
+
+
+def _verify(rows: Rows) -> None:
+    """SQLite checks the structure of the file, and each block of records its checksum and its place."""
+    said = [str(row[0]) for row in rows.connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")]
+    if said != ["ok"]:
+        first, *others = [line for one in said for line in one.splitlines() if not line.startswith("***")]
+        least = "at least " if len(others) + 1 >= _MOST_FINDINGS else ""
+        more = f", and {least}{len(others)} more findings" if others else ""
+        raise CorruptLogError(f"the file is damaged: {first}{more}", path=str(rows.path), hint=DAMAGED)
+    for topic in rows.topics().values():
+        for place in topic.places:
+            start, end, _, size = rows.bounds(place)
+            at = None
+            for block in rows.blocks(place):
+                rows.records(block)
+                if block.first != at and (at is not None or block.first > start):
+                    raise rows.damage("a block", place, at or start)
+                at, size = block.end, size - block.length
+            if (start if at is None else at) != end or size:
+                raise rows.damage("a block", place, at or start)
