@@ -288,7 +288,7 @@ class Contents:
         found = found if self._both is None else self._reader.read(found, self._both)
         total = self._totals.get(key, 0) - sum(known.pop(rest, 0) for rest in {*may_be_gone, *found})
         for rest, value in found.items():
-            known[rest] = _number((rest, value))
+            known[rest] = int.from_bytes(_digest((rest, value))[:8])
             total += known[rest]
         self._totals[key] = total
         return total % (1 << 63)
@@ -373,7 +373,3 @@ def _decoded(plan: Plan, item: Item) -> list[Any]:
 
 def _digest(content: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(content), digest_size=16).digest()
-
-
-def _number(content: object) -> int:
-    return int.from_bytes(_digest(content)[:8])

@@ -390,21 +390,20 @@ class Supervisor:
 
     # --- all of them
 
+    @property
+    def _processes(self) -> list[ChildProcess]:
+        return [one.process for one in self._children if one.process is not None]
+
     def _wait(self) -> None:
         """Wait until a child sends a message or dies, or the next question is due: then it is seen, too, if a signal has arrived."""
         now_s = time.monotonic()
-        timeout_s = min(
-            [self._ask_every_s if self._stopping_s is None else self._stop_pause_s(now_s, self._stopping_s)]
-            + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
-        )
-        waited: list[Pipe | int] = []
-        for child in self._children:
-            if child.process is not None:
-                waited += [child.process.pipe, child.process.sentinel]
-        connection.wait(waited, timeout_s)
-
-    def _stop_pause_s(self, now_s: float, stopping_s: float) -> float:
-        return min(_ASK_S, max(0.05, stopping_s + self._leaving_s - now_s))
+        pauses_s = [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
+        if self._stopping_s is None:
+            pauses_s.append(self._ask_every_s)
+        else:
+            pauses_s.append(min(_ASK_S, max(0.05, self._stopping_s + self._leaving_s - now_s)))
+        waited = [end for one in self._processes for end in (one.pipe, one.sentinel)]
+        connection.wait(waited, min(pauses_s))
 
     def _ask(self, now_s: float) -> None:
         """Evaluate a round of questions that all have answered; begin the next when it is due."""
@@ -463,11 +462,9 @@ class Supervisor:
 
     def _terminate_all(self) -> None:
         """Send SIGTERM to all. May be called from a signal handler."""
-        for child in self._children:
-            if child.process is not None:
-                child.process.terminate()
+        for one in self._processes:
+            one.terminate()
 
     def _kill_all(self) -> None:
-        for child in self._children:
-            if child.process is not None:
-                child.process.kill()
+        for one in self._processes:
+            one.kill()

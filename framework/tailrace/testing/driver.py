@@ -324,17 +324,15 @@ class Driver(ABC):
         """The results of each service."""
 
     @property
-    def _kind(self) -> str:
-        return type(self).__name__.lower()
-
-    @property
     def _running(self) -> Sequence[Service]:
         """The services that are up, or start again with the next call."""
         return self._services
 
     def _start(self, services: Sequence[Service]) -> None:
         if self._closed:
-            raise UsageError(f"the {self._kind} is closed", hint="Use it inside of its with block.")
+            raise UsageError(
+                f"the {type(self).__name__.lower()} is closed", hint="Use it inside of its with block."
+            )
         for one in services:
             if not one.up:
                 with self._killing():

@@ -179,13 +179,9 @@ class KafkaLog:
         }
         return Ends(sum(found.values()), offsets)
 
-    @property
+    @cached_property
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: the cluster and the prefix."""
-        return self._identity
-
-    @cached_property
-    def _identity(self) -> bytes:
         return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
 
     @contextmanager
@@ -224,7 +220,7 @@ class KafkaLog:
                 self._connection.producer(transactional_id),
                 transactional_id,
                 self._cluster,
-                self._router(),
+                Router(self.partitions, self.options.max_record_bytes),
                 self._topics,
                 membership=self._metadata_of,
                 follow=self._followed.follow,
@@ -336,9 +332,6 @@ class KafkaLog:
         self._cluster.close()
 
     # --- internal
-
-    def _router(self) -> Router:
-        return Router(self.partitions, self.options.max_record_bytes)
 
     def _metadata_of(self, group: str) -> Any:
         """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""

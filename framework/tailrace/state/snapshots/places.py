@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -136,7 +136,8 @@ class Place:
                     with self._filesystem.open_output_stream(self.path) as stream:
                         yield stream
             except BaseException:
-                self._forget()
+                with suppress(OSError):  # a file that no manifest names does no harm
+                    self.filesystem.delete_file(self.path)
                 raise
 
     def exists(self) -> bool:
@@ -240,13 +241,6 @@ class Place:
     def _make_parent(self) -> None:
         if self._filesystem.type_name not in _OBJECT_STORES:
             self._filesystem.create_dir(self.path.rpartition("/")[0], recursive=True)
-
-    def _forget(self) -> None:
-        """Remove the file if possible: a file that no manifest names does no harm."""
-        try:
-            self.filesystem.delete_file(self.path)
-        except OSError:
-            pass
 
 
 def _reached(uri: str) -> tuple[Any, str]:

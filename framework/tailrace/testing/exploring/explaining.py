@@ -117,9 +117,10 @@ class Explaining:
             late = f" (late there: the watermark was {instant(was_late.moment.watermark)})"
         takes = "was handled" if not first.is_timer else "fired" if first.handler else "took effect"
         handled = " was handled" if first.is_timer and not second.is_timer else ""
+        came_first = f"{self._short(second)} came first"
         return (
             f"in {here} {self._event(first)} {takes} before {self._event(second)}{handled}{late}; "
-            f"in {there} {self._came_first(second)}"
+            f"in {there} {came_first if second.cause[0] == 'record' else 'it was the other way round'}"
         )
 
     def _missing(self, divergence: Divergence) -> str:
@@ -200,11 +201,6 @@ class Explaining:
             return f"the event of {one.name!r}"
         fed = self._feed.places[TopicPartition(one.name, step.partition)]
         return f"{one.name} @{fed[moment.at].record.offset}"
-
-    def _came_first(self, step: TraceStep) -> str:
-        return (
-            f"{self._short(step)} came first" if step.cause[0] == "record" else "it was the other way round"
-        )
 
     # --- declared
 
