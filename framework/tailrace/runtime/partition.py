@@ -40,11 +40,11 @@ from tailrace.history.reading.commit_identity import new_nonce
 from tailrace.history.reading.replayable import check_kept
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
-from tailrace.runtime.clocks import steps_forward
+from tailrace.runtime.clocks import Clock, steps_forward
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.passed_offsets import NONE_PASSED
-from tailrace.runtime.restore import Clock, Restore, Restored, await_log
+from tailrace.runtime.restore import Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.contents import Contents, StoreContents
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
@@ -167,10 +167,7 @@ class Partition:
                     self._reader,
                     self._store,
                     self._clock,
-                    self.settings.deletions_kept_ms,
-                    self.settings.restore_patience_s,
-                    self.settings.restore_batch,
-                    self.settings.after_deleted,
+                    self.settings,
                     self._check_owned,
                 ).steps()
                 self._restored, self._writer, self._passed = found, found.writer, found.passed

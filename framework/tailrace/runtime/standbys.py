@@ -39,8 +39,9 @@ from tailrace.history.reading.changelog import MOVED, behind_last_cut, changes, 
 from tailrace.log.interface import LiveReader, ServiceLog
 from tailrace.log.tasks import Tasks
 from tailrace.log.threads import in_thread
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.companions import Companion
-from tailrace.runtime.restore import Clock, Restore, finished
+from tailrace.runtime.restore import Restore, finished
 from tailrace.runtime.standby_placement import placement
 from tailrace.state.store_cut import StoreCut
 
@@ -207,7 +208,7 @@ class Standby:
             return
         assert self._kept is not None
         self._at_end_ms = self._restore.clock()
-        if abs(self._at_end_ms - self._kept.at_end_ms) > self._restore.deletions_kept_ms // 24:
+        if abs(self._at_end_ms - self._kept.at_end_ms) > self._restore.settings.deletions_kept_ms // 24:
             self._keep(self._kept.changelog_position)
         if not self.at_end:
             self.at_end = True

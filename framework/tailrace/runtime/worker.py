@@ -47,12 +47,13 @@ from tailrace.core.errors import (
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader
 from tailrace.runtime.alerts import Alerts, PartitionAlerts
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import READING, STARTING, Status
-from tailrace.runtime.restore import Clock, await_log
+from tailrace.runtime.restore import await_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.slots import Slot, records_taken
 
@@ -321,8 +322,11 @@ class Worker:
         )
 
     def lag(self, slot: Slot) -> int | None:
-        """Number of records that a running task has not read yet; None if the log does not say it."""
-        return slot.known_lag(self.log, self._reader)
+        """Number of records that a running task has not read yet; None if the log does not give all ends."""
+        try:
+            return slot.lag(self.log, self._reader, whole=True)
+        except LogUnavailableError:
+            return None
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
         """Do something with a partition. If it fails for a cause that passes, it is tried again later. Returns whether it did anything."""
