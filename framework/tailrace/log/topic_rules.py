@@ -1,7 +1,7 @@
 """The rules for the topics of an app: how each must be set, what a deviation endangers, and how it is corrected.
 
 ``plan`` and ``apply`` of ``tailrace topics`` and the start of a service go by this table. The rows from ``delete.retention.ms`` on are for
-Kafka alone: see ``log.kafka.topic_rules``. *Internal* are all topics that the app alone uses; it *writes* these, its outputs and its in-app topics.
+Kafka alone: see ``log.kafka.administration``. *Internal* are all topics that the app alone uses; it *writes* these, its outputs and its in-app topics.
 
 =================================  =====================  =========================================  =========  ==================
 setting                            of                     must be                                    deviation  apply changes it

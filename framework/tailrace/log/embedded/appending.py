@@ -33,9 +33,8 @@ from tailrace.log.embedded.database import SHARED_MEMORY, WAL, Connection, as_wa
 from tailrace.log.embedded.failures import failing, is_failed_sync, outcome_is_open
 from tailrace.log.embedded.holders import appenders, not_free
 from tailrace.log.embedded.lock import NOTE, NoteFile
-from tailrace.log.embedded.opened import OpenedLog
 from tailrace.log.embedded.rows import Changes
-from tailrace.log.embedded.view import View, lost_commits
+from tailrace.log.embedded.view import OpenedLog, View, lost_commits
 from tailrace.log.options import FsyncPolicy
 
 _CHECKPOINT_PAGES = 1024
