@@ -25,7 +25,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tailrace.core.declare.user_metrics import KINDS, Measurement
 from tailrace.core.durations import is_instant
@@ -35,9 +35,6 @@ from tailrace.core.errors import HANDLER_FAILED, BadReason
 from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import HandlerWatch, Stuck
-
-if TYPE_CHECKING:
-    from tailrace.runtime.host import Host
 
 _log = logging.getLogger("tailrace.service")
 _EVERY_S = 1.0
@@ -114,8 +111,7 @@ class Measuring(Companion):
         self._assigned = 0
         self._published_s = 0.0
 
-    def begin(self, host: Host, /) -> None:
-        super().begin(host)
+    def begin(self) -> None:
         self.turn_s = time.monotonic()
 
     def assigned(self, numbers: Collection[int], /) -> None:

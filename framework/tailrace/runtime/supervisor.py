@@ -84,11 +84,11 @@ class Link(Companion):
         self._sent: Published | None = None
         self._sending = Lock()
 
-    def begin(self, host: Host, /) -> None:
+    def begin(self) -> None:
         """See ``Companion.begin``."""
-        super().begin(host)
-        host.worker.phase = self._phase
-        host.watch.on_stuck = self._tell_stuck
+        assert self.host is not None
+        self.host.worker.phase = self._phase
+        self.host.watch.on_stuck = self._tell_stuck
 
     def _tell_stuck(self, stuck: Stuck | None) -> None:
         """Called in another thread: the worker's is in the handler."""
@@ -267,7 +267,7 @@ class Supervisor:
                 from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
                 answers = HttpAnswers(self._options.http, self.seen, self._plan)
-                answers.start()
+                answers.begin()
                 answering.callback(answers.close)
             for child in self._children:
                 self._start(child)
