@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from tailrace.cli.console import Part, say
-from tailrace.cli.settings import FC, is_typed, setting
+from tailrace.cli.settings import FC, refuse_typed, setting
 from tailrace.cli.showing import json_line
 from tailrace.cli.value_types import TimeType
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
@@ -189,9 +190,7 @@ def opened_log(
 
 def refuse_new_topics_options() -> None:
     """Refuse ``new_topics_options`` on the command line of a command that works on an embedded log."""
-    for name in NewTopics._fields:
-        if is_typed(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
+    refuse_typed(NewTopics._fields, KAFKA_ONLY)
 
 
 def name_of(app: str) -> str:
@@ -201,10 +200,19 @@ def name_of(app: str) -> str:
 
 def plans_of(apps: Sequence[str]) -> list[Plan]:
     """The plans of apps, each once."""
-    return [find_app(one).plan() for one in dict.fromkeys(apps)]
+    found: dict[str, tuple[str, App]] = {}
+    for reference in apps:
+        app = find_app(reference)
+        first, there = found.setdefault(app.name, (reference, app))
+        if there is not app and reference != first:
+            raise click.BadParameter(
+                f"{first} and {reference} are both called {app.name!r}: write {reference}@other-name for the second",
+                param_hint="APP",
+            )
+    return [app.plan() for _, app in found.values()]
 
 
-def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
+def topic_of_app(reference: str, name: str, hint: str | None = None) -> Topic[Any, Any]:
     """A topic as an app declares it.
 
     Raises:
@@ -215,7 +223,8 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     if name not in topics:
         raise click.BadParameter(
             f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}. "
-            f"{did_you_mean(name, topics)}"
+            f"{did_you_mean(name, topics)}",
+            param_hint=hint,
         )
     return topics[name]
 

@@ -25,8 +25,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import refuse_unknown
-from tailrace.processes.app_loading import name_of_script
-from tailrace.processes.main_guard import check_guarded
+from tailrace.processes.app_loading import check_guarded, name_of_script
 
 _DURATIONS = ("commit_interval", "snapshot_every", "handler_warning", "grace")
 """Options that are durations: a keyword may be a number of milliseconds or a ``timedelta``."""

@@ -26,8 +26,7 @@ from tailrace.core.errors import UsageError
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
-from tailrace.spark.arrow import MisfitError, arrow_schema, batch, compute, pa
-from tailrace.spark.columns import in_spark, struct_type
+from tailrace.spark.columns import MisfitError, arrow_schema, batch, compute, in_spark, pa, struct_type
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
 from tailrace.spark.topics import chosen

@@ -37,8 +37,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.processes.app_loading import find_app
-from tailrace.spark.arrow import arrow_schema, compute, pa
-from tailrace.spark.columns import Restore, restorer
+from tailrace.spark.columns import Restore, arrow_schema, compute, pa, restorer
 from tailrace.spark.cut import cut_of
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported

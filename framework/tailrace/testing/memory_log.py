@@ -32,8 +32,7 @@ from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 from tailrace.log.routing import Router
 from tailrace.log.topic_rules import PlainAdmin, check_existing
-from tailrace.testing.memory_partition import MemoryReader, Partition, Transaction
-from tailrace.testing.memory_tasks import MemoryOwners
+from tailrace.testing.memory_partition import MemoryOwners, MemoryReader, Partition, Transaction
 
 Operation = Literal[
     "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"

@@ -1,7 +1,8 @@
-"""One partition of the in-memory log: what is committed, what is undecided, and how it is decided; and the reader of several."""
+"""One partition of the in-memory log: what is committed, what is undecided, and how it is decided; the reader of several; the owners of tasks."""
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections import deque
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.errors import FencedError, OffsetGoneError, TaskOwnedError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Fetch, Publication, TopicPartition
+from tailrace.log.plain_log import PlainLog
 from tailrace.log.publications import Heard
+from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, OnRevoked, Owner, nothing
 
 if TYPE_CHECKING:
     from tailrace.testing.memory_log import MemoryLog
@@ -148,3 +151,46 @@ class MemoryReader:
     def _is_ready(self, place: TopicPartition) -> bool:
         records = self._log.at(*place).records
         return bool(records) and records[-1].offset >= self._positions[place]
+
+
+class MemoryTasks(ClaimedTasks):
+    """Tasks of a ``MemoryLog``. ``owners`` has the owner of each task, by app and number."""
+
+    def __init__(
+        self, tasks: AppTasks, on_assigned: OnAssigned, owners: dict[tuple[str, int], MemoryTasks]
+    ) -> None:
+        super().__init__(tasks, on_assigned)
+        self._owners = owners
+        for number in self.owned:
+            if (self.app, number) in owners:
+                raise TaskOwnedError(f"the task {self.app}/{number} is owned already", hint="Close it first.")
+        owners.update(((self.app, number), self) for number in self.owned)
+
+    def check(self) -> None:
+        """See ``Tasks.check``. Raises FencedError after ``MemoryLog.crash``."""
+        for number in self.owned:
+            if self._owners.get((self.app, number)) is not self:
+                raise FencedError(f"the task {self.app}/{number} was taken over", hint="Nothing is lost.")
+
+    def close(self) -> None:
+        for number in self.owned:
+            if self._owners.get((self.app, number)) is self:
+                del self._owners[self.app, number]
+
+
+class MemoryOwners(PlainLog):
+    """The part of ``MemoryLog`` that knows the owners of tasks."""
+
+    def __init__(self) -> None:
+        self.owners: dict[tuple[str, int], MemoryTasks] = {}
+        """By app and task."""
+
+    def join(
+        self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
+    ) -> MemoryTasks:
+        """Own the tasks at once. See ``TaskLog.join``."""
+        return MemoryTasks(tasks, on_assigned, self.owners)
+
+    def owner(self, app: str, number: int, /) -> Owner | None:
+        """See ``TaskLog.owner``: this process, if a task has an owner."""
+        return Owner(os.getpid(), stopped=False) if (app, number) in self.owners else None
