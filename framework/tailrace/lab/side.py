@@ -142,9 +142,6 @@ def tables(plan: Plan, made: Made, folder: str, queries: str | None = None) -> l
     return [note for one in found for note in one.notes]
 
 
-# --- the process
-
-
 TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (

@@ -136,8 +136,6 @@ class _Cut:
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self._topics[topic])]
 
-    # --- the steps
-
     def _settled(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of partitions, once no transaction is open that was open when they were read."""
         ends = {**self._log.ends(places)}
@@ -197,8 +195,6 @@ class _Cut:
                 task.stands, task.later = commit, task.later[at + 1 :]
                 return True
         return False
-
-    # --- reading
 
     def _last_cut(self, place: TopicPartition, start: int, end: int) -> InputRecord | None:
         look, below = _FIRST_LOOK, end

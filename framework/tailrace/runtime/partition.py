@@ -431,8 +431,6 @@ class Partition:
                 self._reader.close()
             self._store.close()
 
-    # --- ends
-
     def _running(self, wanted: str) -> Slices:
         self.lifecycle.require(State.RUNNING, wanted)
         assert self._slices is not None

@@ -118,9 +118,6 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
     note_first_positions(plan, log, told=begins_with_log)
 
 
-# --- the notices of a start
-
-
 def announce(plan: Plan, log: Log, is_owned: IsOwned) -> None:
     """Log the notices for an app that starts. ``is_owned`` takes the transactional id of a task."""
     for problem in kept_too_short(plan, log, time.time_ns() // 1_000_000):

@@ -296,8 +296,6 @@ class Standbys(Companion):
         """By standby that is open, the number of offsets to read; None: it is being checked."""
         return {one.number: one.behind for one in self._open.values()}
 
-    # --- which
-
     def _look_at_group(self, now_s: float) -> None:
         if self._asked is None:
             if now_s >= self._place_at_s:
@@ -348,8 +346,6 @@ class Standbys(Companion):
                 except Exception as error:  # noqa: BLE001  # a standby never stops the service
                     self._defer(number, error)
                 return
-
-    # --- working
 
     def _work(self, standby: Standby, until_s: float) -> None:
         try:

@@ -295,8 +295,6 @@ class Supervisor:
         known = [one.status for one in self._children if one.status is not None]
         return total(known) if len(known) == len(self._children) and self._stopping_s is None else None
 
-    # --- one child
-
     def _start(self, child: _Child) -> None:
         child.begun_s = time.monotonic()
         try:
@@ -387,8 +385,6 @@ class Supervisor:
     def _tell(self, child: _Child, order: _Order) -> None:
         if child.process is not None:
             child.process.send(order)
-
-    # --- all of them
 
     @property
     def _processes(self) -> list[ChildProcess]:

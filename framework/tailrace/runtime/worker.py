@@ -468,8 +468,6 @@ class Worker:
                 self._attempt(slot, self._commit)
         return committed
 
-    # --- rest
-
     def _rest(self) -> None:
         now_s = time.monotonic()
         rest_ms: float = self.settings.rest_ms

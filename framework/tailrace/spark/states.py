@@ -152,8 +152,6 @@ class StateTableReader(ds.DataSourceReader):
                     hint = "Leave the column out (option columns), or read the stored rows (table=state)."
                     raise UsageError(str(error), hint=hint) from error
 
-    # --- the tables
-
     def _values(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
         table = self.table
         if table.kind == "timers":

@@ -207,8 +207,6 @@ class Driver(ABC):
             self._inputs.ended = True
         return self._news()
 
-    # --- a list of all that
-
     def run(self, items: Iterable[faults.Item]) -> Emitted:
         """Take a list of events and faults, one after the other, and return all events that became visible.
 
@@ -257,8 +255,6 @@ class Driver(ABC):
                     f"{item!r} is not an item of a run",
                     hint="Give (topic, event) pairs, and faults from tailrace.testing.",
                 )
-
-    # --- life
 
     def commit(self) -> Emitted:
         """Take all available records, commit, and return the events that became visible. For
@@ -315,8 +311,6 @@ class Driver(ABC):
         for one in self._read_by_test:
             if not self._closed:
                 one.check_dead_letters()
-
-    # --- how
 
     @property
     @abstractmethod

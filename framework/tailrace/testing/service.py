@@ -198,8 +198,6 @@ class Service:
             folder = Path(self._folders.name) / str(self._generation) / str(number)
         return open_store(folder, StateIdentity(self.plan.app, number), self._memory)
 
-    # --- work
-
     def take_all(self) -> None:
         """Take what can be read, partition after partition."""
         most, every = self.options.slice_size, self.options.commit_every

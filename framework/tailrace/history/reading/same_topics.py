@@ -122,9 +122,6 @@ def check_changelog(plan: Plan, log: Log, partition: int) -> None:
         )
 
 
-# --- internal
-
-
 def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
     """The notes of all tasks of an app."""
     changelog, known = changelog_in(log, app), log.topics()

@@ -218,8 +218,6 @@ class _Rebuild:
             return None
         return done
 
-    # --- the end
-
     def _publish(self, job: Job, tasks: Sequence[TaskResult], report: RebuildReport) -> None:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:

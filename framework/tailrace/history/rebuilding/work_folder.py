@@ -105,8 +105,6 @@ class WorkFolder:
             for folder in self._folders:
                 folder.mkdir(parents=True, exist_ok=True)
 
-    # --- the job
-
     def job(self) -> Job | None:
         """The job that has begun here; None if there is none. Raises CorruptStateError: it cannot be read."""
         try:
@@ -147,8 +145,6 @@ class WorkFolder:
             self.path.rmdir()
             self.path.parent.rmdir()
 
-    # --- results of units
-
     def result(self, unit: str) -> UnitResult | None:
         """The result of a unit; None if it is not done."""
         try:
@@ -174,8 +170,6 @@ class WorkFolder:
         """Forget the result of a unit whose files are missing: the unit must run again."""
         (self._done / unit).unlink(missing_ok=True)
 
-    # --- progress
-
     def report(self, unit: str, records: int, of: int, *, now: bool = False) -> None:
         """Record the progress of a unit; most calls do nothing."""
         at_s = time.monotonic()
@@ -199,8 +193,6 @@ class WorkFolder:
             found.records += one.records
             found.of += one.of
         return found
-
-    # --- writing
 
     @staticmethod
     def _write(place: Path, data: bytes) -> None:

@@ -41,8 +41,6 @@ class Trace(Observer):
         self._before: Picture = {}
         self._shown: Moment | None = None
 
-    # --- Observer
-
     def begins(self, call: Call) -> None:
         """See ``Observer.begins``."""
         if call.actor is not None and call.moment.key in self._traced:
@@ -77,8 +75,6 @@ class Trace(Observer):
             name = f"{actor.name}.{entry_name(actor, what)}"
             self._write(_time(moment.at), f"  {name} has expired", begins=moment)
             self._shown = None
-
-    # --- the output
 
     def _show(self, moment: Moment) -> None:
         """Write the line of a record or timer once, before the first of its handlers."""

@@ -216,8 +216,6 @@ class Archive:
     def _chunk_folder(self, place: TopicPartition) -> Place:
         return self.folder / _CHUNKS / quoted(place.topic) / str(place.partition)
 
-    # --- ends
-
     def ends(self, topics: Iterable[str]) -> Ends | None:
         """The ends of topics at the latest moment up to which they were archived together, if any."""
         names = [*topics]

@@ -347,9 +347,6 @@ class _Compaction:
             changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
 
 
-# --- the file
-
-
 def _give_back(appender: Appender) -> None:
     """Give free pages back to the file system, some in each turn."""
     turns = _Turns(appender)

@@ -234,8 +234,6 @@ class EmbeddedLog(PlainLog):
     def _keep_all(self, topic: str) -> None:
         self.set_retention(topic, retention_ms=None, retention_bytes=None)
 
-    # --- the file
-
     @property
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: 16 random bytes."""
@@ -268,8 +266,6 @@ class EmbeddedLog(PlainLog):
         self._appender.close()
         self._view.close()
         self._note.close()
-
-    # --- internal
 
     def _bounds(self, topic: str, partition: int) -> Bounds:
         with self._view.moment() as rows:

@@ -282,8 +282,6 @@ class Rows:
         rows = self.connection.execute(_LAST_PUBLISHED, (low, low | min(number, _LOW)))
         return [_published(row) for row in rows]
 
-    # --- internal
-
     def damage(self, what: str, place: int | None = None, offset: int | None = None) -> CorruptLogError:
         """The error for a row that is missing, or a block that does not match its checksum."""
         where = "" if place is None else f" of {self.name_of(place)}"

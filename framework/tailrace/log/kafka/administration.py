@@ -126,8 +126,6 @@ class KafkaAdmin:
                 )
             time.sleep(_PAUSE_S)
 
-    # --- groups
-
     def members(self, group: str) -> list[Member]:
         """The live members of a group; none if there is no such group."""
 

@@ -331,8 +331,6 @@ class KafkaLog:
             consumer.close()
         self._cluster.close()
 
-    # --- internal
-
     def _metadata_of(self, group: str) -> Any:
         """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""
         if (joined := self._processes.get(group)) is not None:

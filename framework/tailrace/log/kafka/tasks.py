@@ -247,8 +247,6 @@ class KafkaTasks(Tasks):
         resource = self._cluster.prefix + (self._tape if is_of_tape else self._app)
         return self._cluster.error(error, doing, self._tape, resource=resource)
 
-    # --- called back
-
     def _guarded(self, call: Callable[[list[At]], None]) -> Callable[[Consumer, list[At]], None]:
         """An error in a callback is raised by ``look``: the library would lose it."""
 

@@ -103,8 +103,6 @@ class Explaining:
         key = place.key.decode() if actor is None else repr(actor.key_codec.decode(place.key))
         return f"{place.operator} {key}"
 
-    # --- what happened
-
     def _order(self, divergence: Divergence) -> str:
         first, second, side = divergence.step, divergence.other, divergence.side
         assert second is not None
@@ -201,8 +199,6 @@ class Explaining:
             return f"the event of {one.name!r}"
         fed = self._feed.places[TopicPartition(one.name, step.partition)]
         return f"{one.name} @{fed[moment.at].record.offset}"
-
-    # --- declared
 
     def _declared(self, divergence: Divergence, steps: list[TraceStep]) -> str:
         if any(one.is_timer and one.moment.domain == rows.PROCESSING_TIME for one in steps):
