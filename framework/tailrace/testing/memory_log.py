@@ -27,11 +27,10 @@ from typing import Literal
 
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import CHANNEL, MAX_RECORD_BYTES, InputRecord, Output, RawOutput, record_of
-from tailrace.core.suggestions import did_you_mean
 from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 from tailrace.log.routing import Router
-from tailrace.log.topic_rules import PlainAdmin, check_existing
+from tailrace.log.topic_rules import PlainAdmin, check_existing, unknown_topic
 from tailrace.testing.memory_partition import MemoryOwners, MemoryReader, Partition, Transaction
 
 Operation = Literal[
@@ -265,11 +264,7 @@ class MemoryLog(MemoryOwners):
         try:
             return self._partitions[topic]
         except KeyError:
-            raise UnknownTopicError(
-                "there is no such topic in the log",
-                topic=topic,
-                hint=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
-            ) from None
+            raise unknown_topic(topic, self._partitions) from None
 
     def at(self, topic: str, partition: int) -> Partition:
         """One partition of a topic. Raises UnknownTopicError if there is none."""

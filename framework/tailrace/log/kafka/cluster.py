@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tailrace.core.errors import LogUnavailableError, TailraceError, UnknownTopicError
-from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import CREDENTIALS, as_log_error, kafka_error, passes
@@ -23,7 +22,7 @@ from tailrace.log.kafka.library import AdminClient, At, Consumer, KafkaError, ad
 from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.options import NewTopics
 from tailrace.log.threads import in_thread
-from tailrace.log.topic_rules import check_existing
+from tailrace.log.topic_rules import check_existing, unknown_topic
 
 _R = TypeVar("_R")
 
@@ -127,11 +126,7 @@ class Cluster:
         for topic in wanted:
             if topic not in counts:
                 self._check_not_hidden(topic)
-                raise UnknownTopicError(
-                    "there is no such topic in the log",
-                    topic=topic,
-                    hint=did_you_mean(topic, counts, "Create it, or correct the name."),
-                )
+                raise unknown_topic(topic, counts)
         found = {topic: described(counts[topic], config) for topic, config in self.config_of(wanted).items()}
         self._described.update(found)
         return found
