@@ -39,8 +39,7 @@ from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_jo
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.history.replay.trace import Trace
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.environment import timezones_version
-from tailrace.processes.hash_seeds import given_seed
+from tailrace.processes.environment import given_seed, timezones_version
 
 DIFFERENT = 1
 

@@ -31,7 +31,7 @@ from typing import Any, TypeAlias, cast
 from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.processes import logs
 from tailrace.processes.app_loading import check_guarded
-from tailrace.processes.hash_seeds import started_with
+from tailrace.processes.environment import started_with
 from tailrace.processes.logs import LogFormat
 from tailrace.processes.signals import held_back
 

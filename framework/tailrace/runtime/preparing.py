@@ -22,8 +22,8 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import publishers_of
-from tailrace.history.status.event_time_problems import kept_too_short
 from tailrace.history.status.holding import IsOwned
+from tailrace.history.status.inspection import kept_too_short
 from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log.interface import Log, StoredLog
 from tailrace.log.tasks import is_owned

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
 from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS, is_instant, spelled
@@ -28,9 +29,8 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import oldest_ms
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.same_topics import replaced_topics
-from tailrace.history.reading.stretches import batches, last
+from tailrace.history.reading.stretches import batches, first, last
 from tailrace.history.reading.tape_records import tape_record
-from tailrace.history.status.event_time_problems import cause_of, kept_too_short
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.status.last_failure import LastFailure, last_failure
 from tailrace.log.interface import Log, TopicPartition
@@ -286,3 +286,57 @@ def stored(plan: Plan, log: Log, partition: int) -> dict[str, Stored]:
             for name, count in declaration_of(actor.cls).opened(instance, fired_ms).items():
                 one.open[name] = one.open.get(name, 0) + count
     return found
+
+
+def kept_too_short(plan: Plan, log: Log, now_ms: int) -> Iterator[str]:
+    """A sentence or two for each topic that keeps records for a shorter time than events wait in ordered actors: a start reads again
+    what waits. By what is declared, and by what waits in the tasks of the app.
+    """
+    ordered, known = {one.index for one in plan.operators if one.ordered}, log.topics()
+    for one in plan.inputs:
+        waits = ordered.intersection(one.moves, (route.operator for route in one.routes))
+        kept_ms = known[one.name].retention_ms if waits and one.name in known else None
+        if kept_ms is None:
+            continue
+        longest_ms = max(each.out_of_order_ms for each in plan.inputs if waits.intersection(each.moves))
+        oldest_ms = min(_waiting(plan, log, one.name), default=now_ms)
+        if longest_ms > kept_ms:
+            why = f"for up to the out_of_order of {spelled(longest_ms)}"
+        elif now_ms - oldest_ms > kept_ms:
+            why = f"the oldest one is of {instant(oldest_ms)}"
+        else:
+            continue
+        yield (
+            f"{one.name!r} keeps records for {spelled(kept_ms)}, and events wait in it for longer, to be handled in event-time "
+            f"order: {why}. If one is deleted before it is handled, the app does not start any more. Keep the topic for longer"
+        )
+
+
+def _waiting(plan: Plan, log: Log, topic: str) -> Iterator[int]:
+    """In each task, the timestamp of the first record of a topic that waits."""
+    for number in range(plan.partitions):
+        found = last_cut(log, TopicPartition(plan.changelog_topic, number))
+        cut = None if found is None or found.value is None else tape.decode_cut(found.value)
+        lows = (
+            [] if cut is None else [one.lows[topic][0] for one in cut.ordered.values() if topic in one.lows]
+        )
+        record = first(log, topic, number, min(lows)) if lows else None
+        if record is not None:
+            yield record.timestamp_ms
+
+
+_SECOND_MS = 1_000
+
+
+def cause_of(plan: Plan, source: str, late: int, idle_ms: int) -> str:
+    """The number of late events, the source that had been idle, for how long, and what helps."""
+    one = next((each for each in plan.inputs if each.name == source), None)
+    what = f"{counted(late, 'event')} late because {source!r} had been idle for {shown(idle_ms)}"
+    if one is None or one.watermark == "upstream":
+        return f"{what}, as its writers were: raise the idle_after of their inputs"
+    return f"{what}: raise its idle_after ({spelled(one.idle_after_ms)})"
+
+
+def shown(duration_ms: int) -> str:
+    """A duration in seconds, or larger units; a short one in milliseconds."""
+    return spelled(duration_ms if duration_ms < _SECOND_MS else duration_ms // _SECOND_MS * _SECOND_MS)
