@@ -32,7 +32,7 @@ from tailrace.core.durations import is_instant
 from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import HANDLER_FAILED, BadReason
-from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
+from tailrace.runtime.commit_notes import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import HandlerWatch, Stuck
 

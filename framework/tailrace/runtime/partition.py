@@ -41,9 +41,9 @@ from tailrace.history.reading.replayable import check_kept
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
 from tailrace.runtime.clocks import Clock, steps_forward
+from tailrace.runtime.commit_notes import NONE_PASSED
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
-from tailrace.runtime.passed_offsets import NONE_PASSED
 from tailrace.runtime.restore import Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.contents import Contents, StoreContents
@@ -105,7 +105,7 @@ class Partition:
         self._published: dict[str, int | None] = {}
         """What was last published, by topic and channel."""
         self._passed = NONE_PASSED
-        """What the last commit has noted; see ``passed_offsets``."""
+        """What the last commit has noted; see ``commit_notes``."""
         self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
         self.in_doubt: CommitBatch | None = None
         """The last commit, while nobody knows whether it took effect."""

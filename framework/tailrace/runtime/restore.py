@@ -101,7 +101,7 @@ class Restored:
     """Positions to continue at in inputs of the cut whose next records the log has deleted."""
     cut_headers: CutHeaders
     passed: Mapping[str, int]
-    """By input, where to continue behind offsets without a record; see ``passed_offsets``."""
+    """By input, where to continue behind offsets without a record; see ``commit_notes``."""
 
 
 class ChangelogEnd:

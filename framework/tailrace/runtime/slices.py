@@ -45,9 +45,7 @@ from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.log.routing import keep_partitions
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
-from tailrace.runtime.commit_measures import CommitMeasures
-from tailrace.runtime.passed_offsets import PassedOffsets
-from tailrace.runtime.published_watermarks import PublishedWatermarks
+from tailrace.runtime.commit_notes import CommitMeasures, PassedOffsets, PublishedWatermarks
 from tailrace.runtime.task_notes import CutHeaders
 from tailrace.state.contents import StoreContents
 

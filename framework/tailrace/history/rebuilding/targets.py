@@ -21,9 +21,14 @@ from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismat
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import Beginning, check_tape_begins, check_whole, taped_beginning
-from tailrace.history.reading.limits import check_after_beginning
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.reading.replayable import BEFORE_SNAPSHOT, WITHOUT_DELETED, check_kept, gone
+from tailrace.history.reading.replayable import (
+    BEFORE_SNAPSHOT,
+    WITHOUT_DELETED,
+    check_after_beginning,
+    check_kept,
+    gone,
+)
 from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.reading.stretches import first
 from tailrace.history.rebuilding.canonical_targets import settle_canonical
