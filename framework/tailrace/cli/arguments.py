@@ -159,7 +159,6 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON: one object, or one object per line."
 )
 
-
 new_topics_options = packed(
     "new_topics",
     NewTopics,

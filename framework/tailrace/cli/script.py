@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import ModuleType
 from typing import Any, cast
 
 import click
@@ -68,7 +67,10 @@ def reference_to(app: App) -> str:
     """
     scripts: list[str] = []
     for name, module in reversed(list(sys.modules.items())):  # a module comes after the ones that import it
-        attribute = _attribute(module, app)
+        attributes: Mapping[str, object] = getattr(module, "__dict__", {})  # sys.modules may hold any object
+        attribute = next(
+            (one for one, value in [*attributes.items()] if value is app and one.isidentifier()), None
+        )
         if attribute is None:
             continue
         if module is not sys.modules.get("__main__"):
@@ -80,14 +82,6 @@ def reference_to(app: App) -> str:
             hint="Assign it at the top of a module: app = tr.App(...).",
         )
     return f"{name_of_script()}:{scripts[0]}"
-
-
-def _attribute(module: ModuleType, app: App) -> str | None:
-    # sys.modules may hold any object.
-    attributes: Mapping[str, object] = getattr(module, "__dict__", {})
-    return next(
-        (name for name, value in list(attributes.items()) if value is app and name.isidentifier()), None
-    )
 
 
 def arguments_of(app: App, options: Mapping[str, Any]) -> list[str]:

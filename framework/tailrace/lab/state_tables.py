@@ -40,7 +40,6 @@ INSTANT = TypeSchema("datetime", limits={"tz": True})
 AS_OF, EXPIRES = "as_of", "expires"
 Values = dict[str, Any]
 
-
 Batches: TypeAlias = Callable[[Any, int, Sequence[str] | None, Any], Iterator[Any]]
 """The batches of a table of stored rows of one task; see ``Snapshot.batches``."""
 

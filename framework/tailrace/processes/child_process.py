@@ -183,9 +183,6 @@ def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -
     return [by_pipe[cast("Pipe", pipe)] for pipe in connection.wait(by_pipe, timeout_s)]
 
 
-# --- the child
-
-
 def _live(conduct: Conduct, life: Callable[..., None], pipe: Pipe, arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not conduct.leaves_by_itself:

@@ -39,12 +39,10 @@ from tailrace.http.listening import Listen
 from tailrace.http.server import JSON, Receive, Scope, Send, Server, respond
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import STUCK_S, Stuck
-from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen
-from tailrace.runtime.merged_metrics import merged
+from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen, merged
 
 _log = logging.getLogger("tailrace.service")
 _OPEN: Final = ("/livez", "/readyz")
-
 
 Source: TypeAlias = Callable[[], tuple[Mapping[str, Seen | None], Sequence[Family]]]
 """Returns the processes by name, and what those that have ended have counted. None: a process does not run, or has not published. The

@@ -44,8 +44,7 @@ from tailrace.runtime.dead_letter_monitor import Kind
 from tailrace.runtime.handler_watch import Stuck, margin_of
 from tailrace.runtime.host import Host
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.measuring import Family, Published, Seen
-from tailrace.runtime.merged_metrics import lasting, merged
+from tailrace.runtime.measuring import Family, Published, Seen, lasting, merged
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.progress import STARTING, Status, last_phase, total

@@ -106,7 +106,7 @@ class _Action:
         try:
             self._context.setJobGroup(self._group, "rebuild", interruptOnCancel=True)
             units = self._context.parallelize(self._units, max(1, len(self._units)))
-            units.foreach(lambda unit: results.add((_result_of(unit),)))
+            units.foreach(lambda unit: results.add((encode_result(run_unit(decode_unit(unit))),)))
         except Exception as error:  # noqa: BLE001 (raised by the thread that waits for it)
             self.error = error
         finally:
@@ -123,10 +123,6 @@ class _Gathered(AccumulatorParam[_Results]):
     def addInPlace(self, value1: _Results, value2: _Results) -> _Results:  # noqa: N802 (PySpark's)
         """See PySpark."""
         return value1 + value2
-
-
-def _result_of(unit: bytes) -> bytes:
-    return encode_result(run_unit(decode_unit(unit)))
 
 
 def _reason(error: Exception) -> str:

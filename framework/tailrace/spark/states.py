@@ -27,8 +27,7 @@ from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import MisfitError, arrow_schema, batch, compute, in_spark, pa, struct_type
-from tailrace.spark.options import Options
-from tailrace.spark.reporting import reported
+from tailrace.spark.options import Options, reported
 from tailrace.spark.topics import chosen
 from tailrace.state.columns import Column, micros, plain
 from tailrace.state.snapshots import Snapshot, Snapshots

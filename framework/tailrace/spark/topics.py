@@ -31,9 +31,8 @@ from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import in_spark
-from tailrace.spark.options import Options
+from tailrace.spark.options import Options, reported
 from tailrace.spark.records import ERROR, VALUE, Batches
-from tailrace.spark.reporting import reported
 from tailrace.state.columns import Column
 
 AT_ONCE = 10_000

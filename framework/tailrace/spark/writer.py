@@ -39,8 +39,7 @@ from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import Restore, arrow_schema, compute, pa, restorer
 from tailrace.spark.cut import cut_of
-from tailrace.spark.options import Options
-from tailrace.spark.reporting import reported
+from tailrace.spark.options import Options, reported
 from tailrace.state.columns import plain
 from tailrace.state.snapshots import (
     Draft,

@@ -288,7 +288,6 @@ class MemoryWriter:
         self._in_doubt = False
 
     def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
-        """See ``Writer.append``."""
         self._enter("append")
         if self._open is None:
             self._open = Transaction()
@@ -301,7 +300,6 @@ class MemoryWriter:
         watermarks: Mapping[str, int | None] | None = None,
         /,
     ) -> Mapping[TopicPartition, int]:
-        """See ``Writer.commit``."""
         try:
             self._enter("commit")
             for name in watermarks or ():
@@ -324,12 +322,10 @@ class MemoryWriter:
         return ends
 
     def abort(self) -> None:
-        """See ``Writer.abort``."""
         self._enter("abort")
         self.end(keep=False)
 
     def close(self) -> None:
-        """See ``Writer.close``."""
         self._log.on_operation("close-writer")
         if self._log.is_holder(self):
             self.end(keep=False)

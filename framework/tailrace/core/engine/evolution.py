@@ -35,7 +35,6 @@ _OTHER_KEY: Final = (
     "without state."
 )
 
-
 _OTHER_MEANING: Final = (
     "What is stored was computed for the former one. Give the new one another name, so that it begins without state (its "
     "results begin with what is read from then on; a rebuild fills it from the history), or keep the former one."

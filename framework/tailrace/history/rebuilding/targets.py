@@ -51,7 +51,10 @@ def settle(request: Request, past: HistorySource) -> Settled:
         requested.
     """
     plan = past.plan
-    _check_keys(request, plan)
+    try:
+        named_keys(plan, request.keys)
+    except ValueError as error:
+        raise OptionError(str(error), hint="Write it as it stands in the events.") from None
     base = _base(request, past)
     if request.order != "canonical":
         check_history(plan.app, past.log, plan.inputs)
@@ -137,13 +140,6 @@ def _replaced(past: HistorySource) -> Iterator[str]:
             f"{topic} was deleted and created again since the service has read it: this is the state that "
             "follows from what the new one holds"
         )
-
-
-def _check_keys(request: Request, plan: Plan) -> None:
-    try:
-        named_keys(plan, request.keys)
-    except ValueError as error:
-        raise OptionError(str(error), hint="Write it as it stands in the events.") from None
 
 
 # --- along the tape: each task ends at its last commit, or at a limit before it

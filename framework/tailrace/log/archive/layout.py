@@ -162,8 +162,6 @@ class Archive:
             (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT, identity)))
             self.exists, self.log_identity = True, identity
 
-    # --- topics
-
     def topics(self) -> dict[str, TopicSettings]:
         """The topics that have been archived, as they were kept."""
         found: dict[str, TopicSettings] = {}
@@ -184,8 +182,6 @@ class Archive:
         stored = _Topic(**settings._asdict(), note=note)
         (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
         self._notes[topic] = note
-
-    # --- chunks
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
         """The chunks of a partition, by their offsets.

@@ -123,8 +123,6 @@ class Appender(OpenedLog[Changes]):
         with self._mutex:
             self.disconnect()
 
-    # --- one turn
-
     def _begun(self) -> Changes:
         changes = self.opened()
         self._check_syncs()
@@ -198,8 +196,6 @@ class Appender(OpenedLog[Changes]):
         """End the transaction if it is still open: SQLite itself ends it after some errors."""
         if changes.connection.in_transaction:
             changes.connection.execute("ROLLBACK")
-
-    # --- the disk
 
     def _checkpoint(self, connection: Connection) -> None:
         """Copy the WAL into the database. If it fails, the commits stay in the WAL, and a later turn tries again."""

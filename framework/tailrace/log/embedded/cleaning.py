@@ -247,7 +247,14 @@ class _Compaction:
     def run(self) -> int:
         """Compact. Returns how many blocks were rewritten."""
         rewritten = self._rewrite(self._chosen())
-        self._remember()
+        past = self._past
+        waits = past.through > 0 and not self._waited and past.through_ms <= self._at_ms
+        then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
+        with self._appender.turn("compacting a topic") as changes:
+            looked = changes.bounds(self._place).bytes - sum(
+                block.length for block in changes.blocks(self._place, self._end)
+            )
+            changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
         return rewritten
 
     def _chosen(self) -> Kept:
@@ -335,16 +342,6 @@ class _Compaction:
             bounds = changes.bounds(self._place)
             size = bounds.bytes - sum(one.length for one in run) + len(data)
             changes.put(PARTITIONS, (self._place,), bounds._replace(bytes=size))
-
-    def _remember(self) -> None:
-        past = self._past
-        waits = past.through > 0 and not self._waited and past.through_ms <= self._at_ms
-        then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
-        with self._appender.turn("compacting a topic") as changes:
-            looked = changes.bounds(self._place).bytes - sum(
-                block.length for block in changes.blocks(self._place, self._end)
-            )
-            changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
 
 
 def _give_back(appender: Appender) -> None:

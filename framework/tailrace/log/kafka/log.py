@@ -25,7 +25,6 @@ from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.feeds import Feed
 from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
-from tailrace.log.kafka.listed_topics import ListedTopics
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
@@ -45,6 +44,36 @@ _HANGS_S = 90.0
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
+
+
+class ListedTopics(Mapping[str, TopicSettings]):
+    """What ``Log.topics`` returns. The settings of all topics are asked for when one is first needed.
+
+    Most callers only look for a name, which any broker tells at once. The settings of all topics are a much longer answer, and need the
+    right to read them (DescribeConfigs).
+    """
+
+    def __init__(self, cluster: Cluster, names: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._settings: dict[str, TopicSettings | None] = dict.fromkeys(names)
+        """None: they were not asked for yet, or the topic was deleted before they were."""
+
+    def __getitem__(self, topic: str) -> TopicSettings:
+        found = self._settings[topic]
+        if found is None:
+            left = self._settings.keys() & self._cluster.names()
+            self._settings.update(described := self._cluster.describe({topic, *left}))
+            found = described[topic]
+        return found
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._settings
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
 
 
 class KafkaLog:

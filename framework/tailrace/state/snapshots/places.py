@@ -89,8 +89,6 @@ class Place:
         """The pyarrow file system that reaches it."""
         return filesystems.LocalFileSystem() if self._filesystem is None else self._filesystem
 
-    # --- files ---
-
     def read(self) -> bytes:
         """The whole file. Raises FileNotFoundError or SnapshotUnavailableError."""
         with self.open() as stream:
@@ -160,8 +158,6 @@ class Place:
                 return False
             return True
 
-    # --- folders ---
-
     def make(self) -> None:
         """Make the folder and those above it, where the place knows folders."""
         with self.failures(_MAKING):
@@ -205,8 +201,6 @@ class Place:
         if self._filesystem is None:
             with self.failures(WRITING):
                 _sync_folder(Path(self.path))
-
-    # --- failures ---
 
     @contextmanager
     def failures(self, doing: str) -> Generator[None]:

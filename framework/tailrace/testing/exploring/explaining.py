@@ -171,8 +171,6 @@ class Explaining:
         """The event of an output, as text."""
         return _cut(repr(output_event(self._plan, Output(topic, None, value, 0))))
 
-    # --- steps in words
-
     def _event(self, step: TraceStep) -> str:
         moment = step.moment
         if step.is_timer:
