@@ -208,9 +208,13 @@ class KafkaLog:
         }
         return Ends(sum(found.values()), offsets)
 
-    @cached_property
+    @property
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: the cluster and the prefix."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> bytes:
         return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
 
     @contextmanager
