@@ -64,19 +64,22 @@ def _to_iceberg(making: Path, folder: Path, names: Sequence[str], app: str) -> N
         with closing(catalogue):
             catalogue.create_namespace(app)
             for name in names:
-                parts = sorted((making / name).iterdir())
-                with _refused(name, "Iceberg"):
-                    schema, location = parquet.read_schema(parts[0]), f"file://{folder / name}"
-                    table = catalogue.create_table((app, name), schema=schema, location=location)
-                    with table.transaction() as transaction:
-                        for part in parts:
-                            transaction.append(parquet.read_table(part))
+                _append(catalogue, (app, name), making / name, f"file://{folder / name}")
         for one in making.iterdir():
             if one.is_file():
                 one.replace(folder / one.name)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _append(catalogue: Any, name: tuple[str, str], files: Path, location: str) -> None:
+    parts = sorted(files.iterdir())
+    with _refused(name[1], "Iceberg"):
+        table = catalogue.create_table(name, schema=parquet.read_schema(parts[0]), location=location)
+        with table.transaction() as transaction:
+            for part in parts:
+                transaction.append(parquet.read_table(part))
 
 
 @contextmanager
