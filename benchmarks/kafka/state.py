@@ -13,7 +13,7 @@ from benchmarks.kafka.house import KafkaHouse
 from benchmarks.kafka.throughput import APP
 from benchmarks.measure import Row, Scale, load
 from benchmarks.served.house import as_records, endless
-from tailrace.runtime.memory_shares import DEFAULT_MIB
+from tailrace.runtime.states import DEFAULT_MIB
 
 MOST_S = 10.0
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.spark.java import check_java
+from tailrace.spark.session import check_java
 from tests.docs.page import ROOT
 
 BASE = "localhost/tailrace-base:2"

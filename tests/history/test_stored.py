@@ -16,8 +16,7 @@ import tailrace as tr
 from tailrace import agg, windows
 from tailrace.core import rows
 from tailrace.history.reading.stretches import scan
-from tailrace.history.status.inspection import AppReport, inspect_app
-from tailrace.history.status.stored import Stored
+from tailrace.history.status.inspection import AppReport, Stored, inspect_app
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness

@@ -26,7 +26,7 @@ from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime import passed_offsets
+from tailrace.runtime import commit_notes
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.store_cut import decode_store_cut
 from tests.cli.commands import run
@@ -108,7 +108,7 @@ def aborted(shop: Shop) -> dict[int, int]:
 def test_aborted_transactions_are_missed_only_where_the_service_has_not_passed_them(
     kafka_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passed_offsets, "_ALONE_MS", 0)
+    monkeypatch.setattr(commit_notes, "_ALONE_MS", 0)
     with serving(kafka_url) as shop:
         shop.lived()
         ends = aborted(shop)

@@ -298,7 +298,7 @@ def test_the_producer_of_a_task_that_was_lost_meanwhile_stays_named(kafka_url: s
     log.writer("app-0").close()
     assert member.settled == {0}
     place = member._at(0, "")
-    member._on_lost([place])
+    member._leave([place], may_commit=False)
     member._on_assign([place])
     member._keep(0, "another\nnote")  # what the other owner has left
     assert member.producer(0) == "another"

@@ -9,8 +9,8 @@ import tailrace as tr
 from tailrace.history.reading.app_topics import needed_topics
 from tailrace.log import TopicSettings
 from tailrace.log.admin import Circumstances, Finding, Level, NeededTopic, Role, TopicDetails
+from tailrace.log.kafka.administration import findings
 from tailrace.log.kafka.topic_config import creation_config
-from tailrace.log.kafka.topic_rules import findings
 from tailrace.log.options import NewTopics
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.core.errors import UsageError
-from tailrace.lab.about import About
-from tailrace.lab.versions import Version, placed
+from tailrace.lab.versions import About, Version, placed
 from tests.cli.commands import done, run
 from tests.history.rebuilding import lived, shops
 from tests.lab import selling

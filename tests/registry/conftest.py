@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tailrace.spark.java import check_java
+from tailrace.spark.session import check_java
 from tests.kafka.broker.artefacts import registry
 from tests.kafka.broker.cluster import free_ports
 from tests.kafka.broker.node import JVM

@@ -38,8 +38,7 @@ class Guest(Companion):
         self.seen.append(what)
         self._act(what)
 
-    def begin(self, host: Host, /) -> None:
-        super().begin(host)
+    def begin(self) -> None:
         self._sees("begin")
 
     def assigned(self, numbers: Collection[int], /) -> None:

@@ -92,7 +92,15 @@ class TestOnDisk:
             store = RocksStore(tmp_path, identity)
             try:
                 reader = world.log.reader({})
-                restore = Restore(world.plan, 0, world.log, reader, store, lambda: world.now_ms, batch=batch)
+                restore = Restore(
+                    world.plan,
+                    0,
+                    world.log,
+                    reader,
+                    store,
+                    lambda: world.now_ms,
+                    PartitionSettings(restore_batch=batch),
+                )
                 finished(restore.steps())
                 return list(store.scan(b"\x01", b"\xff"))
             finally:

@@ -105,7 +105,8 @@ def linked() -> Iterator[tuple[StandIn, Link, Any]]:
     parents, childs = connection.Pipe()
     worker, link = StandIn(), Link(childs, 0)
     host: Any = SimpleNamespace(worker=worker, watch=SimpleNamespace(), measuring=None)
-    link.begin(host)
+    link.host = host
+    link.begin()
     yield worker, link, parents
     parents.close()
     childs.close()

@@ -12,7 +12,7 @@ from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.runtime.preparing import prepare_log
-from tailrace.spark.arrow import pa
+from tailrace.spark.columns import pa
 from tailrace.spark.source import TailraceSource
 from tailrace.spark.writer import StateWriter
 from tailrace.state import MemoryStore

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import UnfitJavaError
-from tailrace.spark.java import VECTOR, check_java
+from tailrace.spark.session import VECTOR, check_java
 
 FULL = ("java.base@21.0.2", "java.sql@21.0.2", f"{VECTOR}@21.0.2")
 

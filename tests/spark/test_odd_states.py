@@ -23,7 +23,7 @@ from tailrace.core.engine.evolution import evolve
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import ActorSchema
-from tailrace.spark.arrow import pa
+from tailrace.spark.columns import pa
 from tailrace.spark.source import TailraceSource
 from tailrace.state.snapshots import Snapshots
 from tests.spark.reading import answer

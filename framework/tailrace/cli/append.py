@@ -127,10 +127,7 @@ class Appending:
 
     def append(self, source: str, unit: str, rows: Iterable[Row], from_row: int = 1) -> None:
         """Append the rows of a source, from a row on. ``unit``: what a row is called.
-
-        Raises:
-            click.ClickException: The source cannot be read, or a row is invalid. All rows before it are
-            appended.
+        Raises click.ClickException: the source cannot be read, or a row is invalid. All rows before it are appended.
         """
         most_bytes = self._log.options.max_record_bytes
         size, now_ms, row, named = 0, _now_ms(), None, self.count

@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from tailrace.cli.console import Part, say
-from tailrace.cli.settings import FC, is_typed, setting
+from tailrace.cli.settings import FC, refuse_typed, setting
 from tailrace.cli.showing import json_line
 from tailrace.cli.value_types import TimeType
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
@@ -158,7 +159,6 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON: one object, or one object per line."
 )
 
-
 new_topics_options = packed(
     "new_topics",
     NewTopics,
@@ -180,9 +180,7 @@ def opened_log(
     place: Path | str, *, create: bool = False, options: LogOptions | None = None
 ) -> closing[StoredLog]:
     """The log at a place. It is closed at the end of the block.
-
-    Raises:
-        click.UsageError: The replication of new topics is on the command line, and the log is in a folder.
+    Raises click.UsageError: the replication of new topics is on the command line, and the log is in a folder.
     """
     if options is not None and options.new_topics is not None and not is_url(place):
         refuse_new_topics_options()
@@ -191,9 +189,7 @@ def opened_log(
 
 def refuse_new_topics_options() -> None:
     """Refuse ``new_topics_options`` on the command line of a command that works on an embedded log."""
-    for name in NewTopics._fields:
-        if is_typed(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
+    refuse_typed(NewTopics._fields, KAFKA_ONLY)
 
 
 def name_of(app: str) -> str:
@@ -203,10 +199,19 @@ def name_of(app: str) -> str:
 
 def plans_of(apps: Sequence[str]) -> list[Plan]:
     """The plans of apps, each once."""
-    return [find_app(one).plan() for one in dict.fromkeys(apps)]
+    found: dict[str, tuple[str, App]] = {}
+    for reference in apps:
+        app = find_app(reference)
+        first, there = found.setdefault(app.name, (reference, app))
+        if there is not app and reference != first:
+            raise click.BadParameter(
+                f"{first} and {reference} are both called {app.name!r}: write {reference}@other-name for the second",
+                param_hint="APP",
+            )
+    return [app.plan() for _, app in found.values()]
 
 
-def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
+def topic_of_app(reference: str, name: str, hint: str | None = None) -> Topic[Any, Any]:
     """A topic as an app declares it.
 
     Raises:
@@ -217,17 +222,16 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     if name not in topics:
         raise click.BadParameter(
             f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}. "
-            f"{did_you_mean(name, topics)}"
+            f"{did_you_mean(name, topics)}",
+            param_hint=hint,
         )
     return topics[name]
 
 
 def refuse_own_topic(log: Log, topic: str, why: str) -> None:
     """Refuse an app's own topics. ``why`` completes the sentence "the app …, which".
-
-    Raises:
-        click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or
-        redriven records.
+    Raises click.BadParameter: the topic is an app's changelog, tape or inbox, or holds its dead letters or
+    redriven records.
     """
     app = next(
         (one for one in apps_in(log.topics()) if topic in own_topics_of(one) or is_changelog_of(one, topic)),
@@ -239,9 +243,7 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
 
 def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
     """Check that a place, given by a path or a URI, is outside the log's folder.
-
-    Raises:
-        click.BadParameter: The place is in that folder; or it is empty, which would mean the working folder.
+    Raises click.BadParameter: the place is in that folder; or it is empty, which would mean the working folder.
     """
     if not str(place):
         raise click.BadParameter("it is empty", param_hint=hint)
@@ -257,9 +259,7 @@ def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
 @contextmanager
 def piped() -> Generator[None]:
     """Handle errors of standard output. A reader that closes the pipe early, such as ``head``, is no error.
-
-    Raises:
-        click.ClickException: The output cannot be written for another reason, such as a full disk.
+    Raises click.ClickException: the output cannot be written for another reason, such as a full disk.
     """
     try:
         yield
@@ -287,9 +287,7 @@ def tell_each(found: Iterable[object], lines: Iterable[Part], *, as_json: bool) 
 
 def check_is_read() -> None:
     """Check that the output is still read, in a command that waits before it writes again.
-
-    Raises:
-        BrokenPipeError: Standard output is such a pipe.
+    Raises BrokenPipeError: standard output is such a pipe.
     """
     try:
         output = sys.stdout.fileno()

@@ -35,9 +35,7 @@ _ENDLESS = 1 << 20
 
 def say(*parts: Part, err: bool = False) -> None:
     """Write a line to standard output, or with ``err`` to standard error.
-
-    Raises:
-        OSError: The line cannot be written; BrokenPipeError if the reader has closed the pipe.
+    Raises OSError: the line cannot be written; BrokenPipeError if the reader has closed the pipe.
     """
     color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
     click.echo("".join(map(_styled, parts)), err=err, color=color)
@@ -115,7 +113,7 @@ def styled_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> lis
 def progress(*, shown: bool = True) -> Generator[ReportProgress]:
     """A progress bar on standard error, if that is a terminal, until the end of ``with``."""
     if not (shown and sys.stderr.isatty()):
-        yield _draw_nothing
+        yield lambda _doing, _done, _of: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -140,7 +138,3 @@ def progress(*, shown: bool = True) -> Generator[ReportProgress]:
     ) as bar:
         task = bar.add_task("", total=None)
         yield lambda doing, done, of: bar.update(task, description=doing, completed=done, total=of or None)
-
-
-def _draw_nothing(_doing: str, _done: int, _of: int) -> None:
-    pass

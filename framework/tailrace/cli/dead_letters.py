@@ -54,7 +54,6 @@ reason_option = click.option(
     help="Only dead letters with this reason; may be repeated.",
 )
 
-
 id_option = click.option(
     "--id", "ids", multiple=True, type=_IdType(), help="Only this dead letter; may be repeated."
 )

@@ -10,13 +10,11 @@ from typing import Any
 import click
 import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, tell, topic_of_app
 from tailrace.cli.commands import Command
 from tailrace.cli.console import Part, progress
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.topic import Topic
 from tailrace.processes.app_loading import find_app
 from tailrace.testing.exploring.exploration import explore_feed
 from tailrace.testing.exploring.feed import Feed, feed_of_log
@@ -66,7 +64,7 @@ def explore(
     from the log: each run writes them again. Exit 1 if results depend on the schedule.
     """
     plan = find_app(app).plan()
-    free = [_topic(plan, name) for name in unordered]
+    free = [topic_of_app(app, name, "--unordered") for name in unordered]
     with opened_log(folder) as log:
         feed = feed_of_log(plan, log, most=records, clock_ms=time.time_ns() // 1_000_000)
     with progress() as report_progress:
@@ -80,15 +78,6 @@ def explore(
         )
     tell(_said(report, feed), _lines(report, feed, records), as_json=as_json)
     return DEPENDENT if report.errors else 0
-
-
-def _topic(plan: Plan, name: str) -> Topic[Any, Any]:
-    if name not in plan.topics:
-        raise click.BadParameter(
-            f"{plan.app!r} declares no topic {name!r}, but {', '.join(plan.outputs)}",
-            param_hint="--unordered",
-        )
-    return plan.topics[name]
 
 
 def _lines(report: ExploreReport, feed: Feed, records: int) -> Iterator[Part]:

@@ -109,7 +109,12 @@ def import_(
         check_lives_here(log, plan.app)
         check_stopped(log, id_)
         check_not_begun(log, plan, id_)
-        _check_empty(log, target.name)
+        if any(log.end_offset(target.name, number) for number in range(log.partitions(target.name))):
+            # The rows of an import that was stopped would be there twice.
+            raise UsageError(
+                f"the topic {target.name!r} has records: the rows are imported into an empty topic",
+                hint=_AGAIN,
+            )
         importing = Import(log, FaustTable(log, id_, name, layout), target)
         hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log)}, leave)
         importing.read(hand_over)
@@ -121,14 +126,6 @@ def import_(
             appending.append(table, "row", importing.rows())
         finally:
             _report(target.name, appending, hand_over, as_json=as_json)
-
-
-def _check_empty(log: StoredLog, topic: str) -> None:
-    """Raise UsageError if a topic has rows: those of an import that was stopped would be there twice."""
-    if any(log.end_offset(topic, number) for number in range(log.partitions(topic))):
-        raise UsageError(
-            f"the topic {topic!r} has records: the rows are imported into an empty topic", hint=_AGAIN
-        )
 
 
 class Import:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tailrace.cli.arguments import json_option, piped
+from tailrace.cli.arguments import json_option, piped, plans_of
 from tailrace.cli.commands import Command
-from tailrace.core.declare.app import App
-from tailrace.core.declare.plan import Plan
 from tailrace.graph import as_mermaid, as_text, graph_of
-from tailrace.processes.app_loading import find_app
 
 _FORMATS = {"text": as_text, "mermaid": as_mermaid}
 
@@ -31,21 +28,6 @@ def graph(*, apps: tuple[str, ...], format_: str, as_json: bool) -> None:
     Outputs are found by an analysis of the handlers' code. A topic that a handler selects only at run time is
     not shown.
     """
-    drawn = graph_of(_plans(apps))
+    drawn = graph_of(plans_of(apps))
     with piped():
         click.echo(drawn.as_json() + b"\n" if as_json else _FORMATS[format_](drawn), nl=False)
-
-
-def _plans(apps: tuple[str, ...]) -> list[Plan]:
-    """The plans of the apps, without duplicates."""
-    found: dict[str, tuple[str, App]] = {}
-    for reference in apps:
-        app = find_app(reference)
-        first, there = found.setdefault(app.name, (reference, app))
-        if there is not app and reference != first:
-            raise click.BadParameter(
-                f"{first} and {reference} are both called {app.name!r}, and only one of them can be drawn: "
-                f"write {reference}@other-name for the second",
-                param_hint="APP",
-            )
-    return [app.plan() for _, app in found.values()]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from tailrace.cli.arguments import packed
-from tailrace.cli.settings import is_typed, setting
-from tailrace.core.errors import MissingExtraError
+from tailrace.cli.settings import refuse_typed, setting
+from tailrace.core.extras import check_installed
 
 if TYPE_CHECKING:
     from tailrace.http.listening import Listen
@@ -35,19 +34,10 @@ class Http(NamedTuple):
         """
         address = self.http or default
         if address is None:
-            for name in self._fields[1:]:
-                if is_typed(name):
-                    raise click.UsageError(f"--{name.replace('_', '-')} goes with --http.")
+            refuse_typed(self._fields[1:], "goes with --http")
             return None
-        if missing := [
-            name
-            for name in ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client")
-            if find_spec(name) is None
-        ]:
-            raise MissingExtraError(
-                f"answers over HTTP need the package {missing[0]}, which is not installed",
-                hint="pip install 'tailrace[http]'",
-            )
+        packages = "uvicorn", "httptools", "starlette", "jinja2", "prometheus_client"
+        check_installed("answers over HTTP", "http", *packages)
         from tailrace.http.listening import listen_at  # noqa: PLC0415  # the extra's room
 
         return listen_at(

@@ -87,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is written to standard error, in one line."""
-    for given in (*(sys.argv[1:] if arguments is None else arguments), *_settings()):
+    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("TAILRACE_")]
+    for given in (*(sys.argv[1:] if arguments is None else arguments), *settings):
         if any("\ud800" <= one <= "\udfff" for one in given) and not Path(given).is_file():
             shown = given.encode(errors="surrogateescape").decode(errors="backslashreplace")
             return _complain(f"{shown} is not UTF-8: correct it.", click.UsageError.exit_code)
@@ -97,7 +98,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     except click.UsageError as error:
-        return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
+        command = error.ctx.command_path if error.ctx else "tailrace"
+        return _complain(f"{_sentence(error.format_message())} See {command} --help.", error.exit_code)
     except click.ClickException as error:
         return _complain(_sentence(error.format_message()), error.exit_code)
     except click.Abort:
@@ -105,10 +107,6 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except TailraceError as error:
         return _complain(str(error), exit_code_of(error))
     return code if isinstance(code, int) else 0
-
-
-def _settings() -> list[str]:
-    return [f"{name}={value}" for name, value in os.environ.items() if name.startswith("TAILRACE_")]
 
 
 def _complain(message: str, code: int) -> int:
@@ -119,7 +117,3 @@ def _complain(message: str, code: int) -> int:
 def _sentence(message: str) -> str:
     said = " ".join(message.split())
     return said if said.endswith((".", "?", "!")) else f"{said}."
-
-
-def _help_of(error: click.UsageError) -> str:
-    return f"{error.ctx.command_path if error.ctx else 'tailrace'} --help"

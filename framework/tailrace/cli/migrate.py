@@ -51,7 +51,11 @@ def migrate(
             tell({"apps": names, "done": False, "given_up": True}, [line], as_json=as_json)
             return
         with progress() as report_progress:
-            done = move_apps(plans, old, new, lambda status: report_progress(*_progress(status)))
+
+            def on_progress(status: CopyStatus) -> None:
+                report_progress(f"{status.records:,} records copied", status.done, status.all)
+
+            done = move_apps(plans, old, new, on_progress)
     topics = [one._asdict() for one in done.topics]
     said = {"apps": done.apps, "done": True, "topics": topics, "rows": done.rows}
     tell(said, _lines(done, str(target)), as_json=as_json)
@@ -72,7 +76,3 @@ def _lines(done: Moved, target: str) -> list[Part]:
         f"the same on both logs: the ends of all topics, and {counted(done.rows, 'row')} of state",
         f"moved {names}: run {'it' if is_one else 'them'} with --log {target}",
     ]
-
-
-def _progress(status: CopyStatus) -> tuple[str, int, int]:
-    return f"{status.records:,} records copied", status.done, status.all

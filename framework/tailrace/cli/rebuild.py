@@ -21,7 +21,7 @@ from tailrace.core.engine.replay import Limits
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
 from tailrace.history.rebuilding.engines import Where, opened_engine
 from tailrace.history.rebuilding.planning import plan_rebuild
-from tailrace.history.rebuilding.request import Destination, Request, Source
+from tailrace.history.rebuilding.request import PARQUET, Destination, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 
 _STAGES = {
@@ -83,7 +83,9 @@ def rebuild(
 
     An interrupted rebuild resumes when you run the same command again.
     """
-    _check_places(source, to)
+    outside_of_log(to.uri, source.log, "--to")
+    if to.outputs.startswith(PARQUET):
+        outside_of_log(to.outputs.removeprefix(PARQUET), source.log, "--outputs")
     until = Limits(watermark_ms=until_ms)
     request = Request(app=app, source=source, to=to, until=until, **of_request)
     if only_plan:
@@ -98,16 +100,3 @@ def rebuild(
 
         report = run_rebuild(request, engine, on_progress=on_progress, restart=restart)
     tell(report, report.lines(), as_json=as_json)
-
-
-def _check_places(source: Source, to: Destination) -> None:
-    """Refuse to write into the log.
-
-    Raises:
-        click.BadParameter: A place is in the log's folder.
-    """
-    log = source.log
-    outside_of_log(to.uri, log, "--to")
-    kind, colon, rest = to.outputs.partition(":")
-    if kind == "parquet" and colon:
-        outside_of_log(rest, log, "--outputs")

@@ -94,9 +94,7 @@ UnknownField = Callable[[str, frozenset[str]], None]
 
 def format_of(name: str) -> str:
     """The format of a file by the ending of its name. Standard input is JSON lines.
-
-    Raises:
-        click.BadParameter: The ending names no format.
+    Raises click.BadParameter: the ending names no format.
     """
     ending = ".jsonl" if name == STDIN else Path(name).suffix.lower()
     if ending not in _BY_ENDING:
@@ -187,10 +185,8 @@ def _table_rows(name: str, file: IO[bytes], format_: str) -> Iterator[Row]:
 
 def _in_microseconds(batch: Any) -> Any:
     """The batch with microseconds, as Python has no nanoseconds.
-
-    Raises:
-        ValueError: A timestamp is no whole number of microseconds; or a column has nanoseconds and is not of
-        timestamps.
+    Raises ValueError: a timestamp is no whole number of microseconds; or a column has nanoseconds and is not
+    of timestamps.
     """
     for at, field in enumerate(batch.schema):
         if "[ns" in str(field.type):
@@ -256,11 +252,7 @@ def raw(topic: str, key: str | None, timestamp: str | None) -> MakeRecord:
 
 
 def record_of(make: MakeRecord, row: Row, now_ms: int, most_bytes: int) -> Output:
-    """Make the record of a row.
-
-    Raises:
-        BadRecordError: The row is invalid; the message has the reason.
-    """
+    """Make the record of a row. Raises BadRecordError: the row is invalid; the message has the reason."""
     if row.error:
         raise BadRecordError(row.error)
     try:
@@ -282,9 +274,7 @@ def record_of(make: MakeRecord, row: Row, now_ms: int, most_bytes: int) -> Outpu
 
 def _check_cell(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
     """Compare a cell with the value that was made from it, and with the values inside.
-
-    Raises:
-        BadRecordError: The value is a guess, or not exactly the one of the cell.
+    Raises BadRecordError: the value is a guess, or not exactly the one of the cell.
     """
     cls: Any = value.__class__
     if cls in _SCALARS and cls is type(cell):

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import ModuleType
 from typing import Any, cast
 
 import click
@@ -25,8 +24,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import refuse_unknown
-from tailrace.processes.app_loading import name_of_script
-from tailrace.processes.main_guard import check_guarded
+from tailrace.processes.app_loading import check_guarded, name_of_script
 
 _DURATIONS = ("commit_interval", "snapshot_every", "handler_warning", "grace")
 """Options that are durations: a keyword may be a number of milliseconds or a ``timedelta``."""
@@ -65,13 +63,14 @@ def flags() -> dict[str, click.Option]:
 
 def reference_to(app: App) -> str:
     """The reference ``module:attribute`` with which other processes find an app.
-
-    Raises:
-        UsageError: No module has the app as an attribute; or the script that has it cannot be imported.
+    Raises UsageError: no module has the app as an attribute; or the script that has it cannot be imported.
     """
     scripts: list[str] = []
     for name, module in reversed(list(sys.modules.items())):  # a module comes after the ones that import it
-        attribute = _attribute(module, app)
+        attributes: Mapping[str, object] = getattr(module, "__dict__", {})  # sys.modules may hold any object
+        attribute = next(
+            (one for one, value in [*attributes.items()] if value is app and one.isidentifier()), None
+        )
         if attribute is None:
             continue
         if module is not sys.modules.get("__main__"):
@@ -83,14 +82,6 @@ def reference_to(app: App) -> str:
             hint="Assign it at the top of a module: app = tr.App(...).",
         )
     return f"{name_of_script()}:{scripts[0]}"
-
-
-def _attribute(module: ModuleType, app: App) -> str | None:
-    # sys.modules may hold any object.
-    attributes: Mapping[str, object] = getattr(module, "__dict__", {})
-    return next(
-        (name for name, value in list(attributes.items()) if value is app and name.isidentifier()), None
-    )
 
 
 def arguments_of(app: App, options: Mapping[str, Any]) -> list[str]:

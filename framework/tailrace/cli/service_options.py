@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from tailrace.cli.arguments import from_snapshot_option, outside_of_log, packed
-from tailrace.cli.settings import is_typed, setting
+from tailrace.cli.settings import refuse_typed, setting
 from tailrace.cli.value_types import DurationType
-from tailrace.core.errors import MissingExtraError
+from tailrace.core.extras import check_installed
 from tailrace.core.records import MAX_RECORD_BYTES
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
-from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
+from tailrace.runtime.states import DEFAULT_MIB, LEAST_MIB
 
 _LEAST_SNAPSHOT_MS = 1_000
 """Each snapshot is taken by a new process, and its start takes time."""
@@ -35,16 +34,10 @@ class AutomaticSnapshots(NamedTuple):
             MissingExtraError: pyarrow is not installed, so every snapshot would fail.
         """
         if self.snapshots_at is None:
-            for name in ("snapshot_every", "snapshot_keep"):
-                if is_typed(name):
-                    raise click.UsageError(f"--{name.replace('_', '-')} goes with --snapshots.")
+            refuse_typed(("snapshot_every", "snapshot_keep"), "goes with --snapshots")
             return None
         outside_of_log(self.snapshots_at, log, "--snapshots")
-        if find_spec("pyarrow") is None:
-            raise MissingExtraError(
-                "snapshots need the package pyarrow, which is not installed",
-                hint="pip install 'tailrace[parquet]'",
-            )
+        check_installed("snapshots", "parquet", "pyarrow")
         return SnapshotSchedule(self.snapshots_at, self.snapshot_every / 1_000, self.snapshot_keep)
 
 

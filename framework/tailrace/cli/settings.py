@@ -6,7 +6,7 @@ the option.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -28,6 +28,13 @@ class Setting(click.Option):
 def setting(*declarations: str, **attributes: Any) -> Callable[[FC], FC]:
     """The option of a command, as ``click.option`` makes it; see ``Setting``."""
     return click.option(*declarations, cls=Setting, **attributes)
+
+
+def refuse_typed(names: Iterable[str], why: str) -> None:
+    """Refuse options that are on the command line. ``why`` completes "--name …"."""
+    for name in names:
+        if is_typed(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}.")
 
 
 def is_typed(name: str) -> bool:

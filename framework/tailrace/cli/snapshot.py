@@ -205,9 +205,6 @@ def migrate(
     return int(bool(found.failed))
 
 
-# --- the output
-
-
 def _migrated(found: Migrating, made: Manifest | None, start: str) -> Iterator[str]:
     for one, some in found.migrations.items():
         yield f"{one}: {counted(found.keys[one], 'key')}, {found.changed[one]:,} changed"

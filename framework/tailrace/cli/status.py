@@ -50,9 +50,6 @@ def status(*, app: str, as_json: bool, with_stored: bool, folder: Path | str) ->
     tell(report, _lines(report), as_json=as_json)
 
 
-# --- for people
-
-
 def _lines(report: AppReport) -> Iterator[str]:
     tasks = report.tasks
     running = sum(one.owner is not None for one in tasks)

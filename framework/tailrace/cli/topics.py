@@ -129,9 +129,6 @@ def _code(found: Sequence[PlannedTopic]) -> int:
     return 0 if all(one.is_right for one in found) else TO_DO
 
 
-# --- for people
-
-
 def _lines(found: Sequence[PlannedTopic]) -> Iterator[Part]:
     header, *lines = table(
         [_cells(one) for one in found], ("topic", "role", "partitions", "replicas", "min in sync", "kept", "")

@@ -122,10 +122,7 @@ def to_ms(instant: datetime | int) -> int:
 
 def parsed_instant(text: str) -> int:
     """The instant in a text, in milliseconds: ``1357017420000ms``, ``2013-01-01``, ``2013-01-01T05:17:00Z``.
-
-    Raises:
-        UsageError: It has no time zone, or is out of range.
-        ValueError: It is not such a text.
+    Raises UsageError: it has no time zone, or is out of range; ValueError: it is not such a text.
     """
     if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
         return to_ms(int(found[1]))

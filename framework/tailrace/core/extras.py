@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 from tailrace.core.errors import MissingExtraError
@@ -19,10 +20,19 @@ class ExtraModule:
             module = importlib.import_module(self._name)
         except ModuleNotFoundError as error:
             package = (error.name or self._name).partition(".")[0]
-            raise MissingExtraError(
-                f"{self._what} need the package {package}, which is not installed",
-                hint=f"pip install 'tailrace[{self._extra}]'",
-            ) from error
+            raise _missing(self._what, self._extra, package) from error
         value = getattr(module, attribute)
         setattr(self, attribute, value)  # asked for once
         return value
+
+
+def check_installed(what: str, extra: str, *packages: str) -> None:
+    """Raise MissingExtraError if ``what`` needs a package that is not installed."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise _missing(what, extra, package)
+
+
+def _missing(what: str, extra: str, package: str) -> MissingExtraError:
+    what = f"{what} need the package {package}, which is not installed"
+    return MissingExtraError(what, hint=f"pip install 'tailrace[{extra}]'")

@@ -28,7 +28,6 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 """Names and values, in order; a name may occur twice. A null value of a Kafka header is empty here."""
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
-
 UNREADABLE: Final = "tailrace-unreadable-headers"
 """In place of the headers of a record that a log cannot read."""
 RECORD_BYTES: Final = 31 << 20

@@ -116,9 +116,7 @@ class FaustTable:
 
     def rows(self) -> Iterator[TableRow]:
         """The rows, by partition and offset of their last change. The order is the same each time. ``read`` comes first.
-
-        Raises:
-            TailraceError: The changelog has changed since ``read``.
+        Raises TailraceError: the changelog has changed since ``read``.
         """
         found = 0
         for number, last in enumerate(self._last):

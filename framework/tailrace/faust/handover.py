@@ -55,10 +55,7 @@ def check_stopped(log: StoredLog, faust_app: str) -> None:
 
 def check_not_begun(log: StoredLog, plan: Plan, faust_app: str) -> None:
     """Check that an app has neither run nor is running, and has a group of its own.
-
-    Raises:
-        UsageError: The app has the id of the Faust app, or has committed.
-        TaskOwnedError: It runs.
+    Raises UsageError: the app has the id of the Faust app, or has committed; TaskOwnedError: it runs.
     """
     if plan.app == faust_app:
         raise UsageError(

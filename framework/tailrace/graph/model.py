@@ -124,7 +124,11 @@ class _Drawn:
                 id_,
                 "actor",
                 actor.name,
-                about=(*_meaning(actor), *_facts(actor), *_order(plan.operators[actor.index])),
+                about=(
+                    *(f"{part}: {what}" if part else what for part, what in actor.schema.meaning.items()),
+                    *_facts(actor),
+                    *_order(plan.operators[actor.index]),
+                ),
             )
         if plan.has_messages:
             id_ = _id("inbox", plan.inbox_topic)
@@ -262,11 +266,6 @@ def _times(one: InputPlan) -> tuple[str, ...]:
 
 def _order(one: OperatorPlan) -> tuple[str, ...]:
     return ("events in event-time order",) if one.ordered else ()
-
-
-def _meaning(actor: ActorPlan) -> Iterator[str]:
-    for part, what in actor.schema.meaning.items():
-        yield f"{part}: {what}" if part else what
 
 
 def _facts(actor: ActorPlan) -> Iterator[str]:

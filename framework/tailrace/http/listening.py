@@ -79,10 +79,8 @@ def listen_at(
     client_ca: Path | None = None,
 ) -> Listen:
     """What the options of a command say; ``address`` is ``HOST:PORT``.
-
-    Raises:
-        OptionError: The address cannot be read, or can be reached from other machines and everybody could ask; a file cannot
-        be read, or is none of its kind.
+    Raises OptionError: the address cannot be read, or can be reached from other machines and everybody could
+    ask; a file cannot be read, or is none of its kind.
     """
     host, port = _split(address)
     if client_ca is not None and certificate is None:

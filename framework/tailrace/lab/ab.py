@@ -140,8 +140,6 @@ class _Ab(Comparison):
             report.metrics = self.measured(metrics, [one.made for one in made], self._folder)
         return report
 
-    # --- the rebuilds
-
     def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
         """Both versions, in one order."""
         report = self.report
@@ -185,8 +183,6 @@ class _Ab(Comparison):
         except ReplayDivergedError as error:
             report.why = f"along the tape, {error.what}"
             return self.make(self.a, "canonical")
-
-    # --- noise
 
     def _measure_again(self) -> None:
         """Compare A with A in another process with other hashes, over a first part of history."""

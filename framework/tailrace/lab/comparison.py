@@ -31,13 +31,12 @@ from tailrace.history.rebuilding.request import (
     Source,
     checked,
 )
-from tailrace.lab.about import About
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.first_events import First, Item, Paragraph, first_events, paragraphs_around
 from tailrace.lab.metrics import Measured, Metric, measure
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
-from tailrace.lab.versions import Place, Version, placed
+from tailrace.lab.versions import About, Place, Version, placed
 from tailrace.log.interface import Ends, OneCommitLog
 
 T = TypeVar("T")
@@ -234,8 +233,6 @@ class Comparison:
         found = measure(metrics, folders)
         write_metrics(found, into)
         return found
-
-    # --- the first events
 
     def first_events(
         self, items: Sequence[Item], compared: Path, order: Order

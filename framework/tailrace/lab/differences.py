@@ -65,9 +65,6 @@ def compare(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
     return found
 
 
-# --- states
-
-
 def _compare_states(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
     sides = _side("A", plan, one), _side("B", plan, other)
     compared = Comparison()
@@ -106,8 +103,6 @@ def text_of(codec: KeyCodec | None, key: bytes) -> str:
     except (TailraceError, ValueError):
         return key.hex()
 
-
-# --- outputs
 
 _SIDE = """
 select '{side}' as side, topic::varchar as topic, key, timestamp as time, partition, number, value, headers,

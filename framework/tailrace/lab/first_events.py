@@ -150,8 +150,6 @@ class _Recorder(Trace):
         self._file, self._rows = parquet.ParquetWriter(file, self._schema), list[tuple[Any, ...]]()
         self._count = 0
 
-    # --- Observer
-
     def meets(self, key: Any, number: int, /) -> None:
         """See ``Observer``."""
         if self._plan.inputs[number].name not in self._own:
@@ -182,8 +180,6 @@ class _Recorder(Trace):
         """See ``Observer``."""
         self._contents[actor.name].expired(moment.key, what)
         super().expired(moment, actor, what)
-
-    # --- steps
 
     def _placed(self, key: Any) -> tuple[Order, Cause | None]:
         return self._at.get(None if self._every else key, ((0, 0), None))
@@ -222,8 +218,6 @@ class _Recorder(Trace):
         name = self._plan.inputs[moment.input].name
         offset = None if moment.at >= BEYOND and name in self._own else moment.at
         return Cause(name, number, offset, None, moment.event_time)
-
-    # --- the file
 
     def end(self) -> None:
         """A run has ended: the last steps and the last paragraph are complete."""
@@ -288,7 +282,7 @@ class Contents:
         found = found if self._both is None else self._reader.read(found, self._both)
         total = self._totals.get(key, 0) - sum(known.pop(rest, 0) for rest in {*may_be_gone, *found})
         for rest, value in found.items():
-            known[rest] = _number((rest, value))
+            known[rest] = int.from_bytes(_digest((rest, value))[:8])
             total += known[rest]
         self._totals[key] = total
         return total % (1 << 63)
@@ -373,7 +367,3 @@ def _decoded(plan: Plan, item: Item) -> list[Any]:
 
 def _digest(content: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(content), digest_size=16).digest()
-
-
-def _number(content: object) -> int:
-    return int.from_bytes(_digest(content)[:8])

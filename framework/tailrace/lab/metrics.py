@@ -230,9 +230,6 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-# --- limits
-
-
 class Limit(NamedTuple):
     """A limit: ``keys>0.1%``, ``outputs>100``, ``revenue<-2%``."""
 

@@ -33,14 +33,13 @@ from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
 from tailrace.core.formats import FOLDER_MODE
 from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
-from tailrace.lab.about import About
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.first_events import Cause, First, Item
 from tailrace.lab.metrics import read_metrics
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
-from tailrace.lab.versions import Version
+from tailrace.lab.versions import About, Version
 from tailrace.log.interface import Ends
 from tailrace.processes.signals import stop_signals
 from tailrace.state.snapshots.arrow import pa, parquet

@@ -34,7 +34,6 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import Failure
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.lab.about import about, digest_of
 from tailrace.lab.differences import Made, compare, partition_of_outputs
 from tailrace.lab.files import TableWriter
 from tailrace.lab.first_events import record_steps
@@ -52,6 +51,7 @@ from tailrace.lab.upgrade.tasks import (
     planned,
     verify,
 )
+from tailrace.lab.versions import about, digest_of
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
@@ -140,9 +140,6 @@ def tables(plan: Plan, made: Made, folder: str, queries: str | None = None) -> l
     for _, writer in topics:
         writer.close()
     return [note for one in found for note in one.notes]
-
-
-# --- the process
 
 
 TASKS: dict[str, Callable[..., Any]] = {

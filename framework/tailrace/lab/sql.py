@@ -77,7 +77,10 @@ def answered(
     Raises OptionError: the query is wrong, or names what is not there, or names differ by case only. And what the exports raise, and MissingExtraError.
     """
     if _SHOW_TABLES.fullmatch(query):
-        yield ["schema", "name"], iter(_tables(plan)), []
+        tables = [(STATES, one) for one in _state_tables(plan)] + [
+            (TOPICS, one) for one in sorted(plan.topics)
+        ]
+        yield ["schema", "name"], iter(tables), []
         return
     named = tables_in(query)
     with TemporaryDirectory(prefix="tailrace-sql-") as folder:
@@ -143,8 +146,3 @@ def _state_tables(plan: Plan) -> list[str]:
         f"{one.name}_{each.name}" for one in plan.actors for each in one.schema.fields if each.kind != "value"
     ]
     return [*(one.name for one in plan.actors), *collections, TIMERS_TABLE]
-
-
-def _tables(plan: Plan) -> list[tuple[str, str]]:
-    """The tables that a query can name: schema and name."""
-    return [(STATES, name) for name in _state_tables(plan)] + [(TOPICS, name) for name in sorted(plan.topics)]

@@ -40,7 +40,6 @@ INSTANT = TypeSchema("datetime", limits={"tz": True})
 AS_OF, EXPIRES = "as_of", "expires"
 Values = dict[str, Any]
 
-
 Batches: TypeAlias = Callable[[Any, int, Sequence[str] | None, Any], Iterator[Any]]
 """The batches of a table of stored rows of one task; see ``Snapshot.batches``."""
 
@@ -137,9 +136,6 @@ def stored_actors(plan: Plan, view: View, names: Sequence[str]) -> list[StoredAc
     return found
 
 
-# --- tables
-
-
 def _of_instances(view: View, actor: StoredActor) -> StateTable:
     fields = actor.field_columns()
     names = [one.name for one in fields]
@@ -214,9 +210,6 @@ def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
 
 def _rows_of(actor: str, kinds: Sequence[str]) -> Any:
     return (compute.field("actor") == actor) & compute.field("kind").isin(list(kinds))
-
-
-# --- columns
 
 
 def key_columns(name: str, schema: TypeSchema) -> list[Column]:

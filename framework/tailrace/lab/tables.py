@@ -166,8 +166,6 @@ def fields_of(folder: Path) -> list[Field]:
     return [Field(*row) for row in rows_of(query)]
 
 
-# --- the page
-
 _ROWS, _CHARACTERS, _FIELDS_PLOTTED = 50, 200, 12
 _FIRST_SHOWN = """coalesce(case when first_timer is null
         then first_topic || ' partition ' || first_partition || coalesce(' offset ' || first_offset, '')

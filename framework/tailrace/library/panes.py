@@ -144,8 +144,6 @@ class Machine:
                 return pane
         return None if spilled is None else spilled.pop(end, None)
 
-    # --- what happens ---
-
     def add(self, actor: Any, event: Any, ctx: Any) -> bool:
         """Take an event. Returns whether a window has."""
         raise NotImplementedError

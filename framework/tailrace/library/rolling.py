@@ -44,7 +44,7 @@ from tailrace.library import agg
 from tailrace.library.agg import plus, rounded
 from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
-from tailrace.library.windowed import pass_on, refuse_revised
+from tailrace.library.windowed import late_events, pass_on, refuse_revised, writer
 from tailrace.library.windows import Tumbling, at_least_one
 
 K = TypeVar("K")
@@ -273,30 +273,6 @@ def add_top(
 
 
 # --- what an operator is given ---
-
-
-def writer(
-    where: str, edge: Edge[Any, Any], option: str, topic: Any, count: Callable[[Any], None]
-) -> Callable[[Any, Any], None]:
-    """What is done with an event that is not passed on, and its context: it is counted, or written to the topic that is given."""
-    if topic is None:
-        return lambda _, ctx: count(ctx)
-    if getattr(topic, "type", None) != edge.type or topic.is_stream:
-        raise DefinitionError(
-            f"{where} has {option}={topic!r}, but its events are {edge.type_name}",
-            hint="Give a topic of the same type.",
-        )
-    return lambda event, ctx: ctx.emit(topic, event)
-
-
-def late_events(where: str, edge: Edge[Any, Any], late: Any) -> Callable[[Any, Any], None]:
-    """What is done with a late event that is not passed on."""
-    if late is not None and isinstance(edge, Topic) and edge.settings.late != "handle":
-        raise DefinitionError(
-            f"{where} has late=, and the topic {edge.name!r} has it, too: it takes all late events away",
-            hint="Declare one of the two.",
-        )
-    return writer(where, edge, "late", late, lambda ctx: ctx.count_late())
 
 
 def untyped_value(where: str, edge: Edge[Any, Any], option: str, path: Any) -> Callable[[Any], Any]:

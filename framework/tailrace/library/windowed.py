@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any, Final, Generic, Literal, NamedTuple, TypedDict, TypeVar
@@ -84,7 +84,10 @@ def add_window(
     refuse_unknown(where, options, (*WindowOptions.__annotations__, "into"))
     late: Topic[Any, Any] | None = options.get("late")
     rules = rules_of(where, windows, aggregate, options)
-    _check_input(where, app, edge, rules, late)
+    refuse_revised(where, app, edge)
+    if rules.lateness_ms:
+        refuse_taken_late(where, edge)
+    too_late = late_events(where, edge, late)
     holds, value_type = aggregate.types(type_of(app, edge))
     if edge.name not in operators(app):
         unchanging(f"the accumulator of {rules.aggregate.spec}", holds)
@@ -96,12 +99,6 @@ def add_window(
         value = rules.fill if acc is EMPTY else result(acc)
         event = made(Windowed(ctx.key, start, end, value, kind), ctx.key, at_ms)
         ctx.emit(out, event, at=None if at_ms == ctx.event_time else at_ms)
-
-    def too_late(event: Any, ctx: Any) -> None:
-        if late is None:
-            ctx.count_late()
-        else:
-            ctx.emit(late, event)
 
     kept = machine(msgspec.structs.replace(rules, late=too_late, gives=give))
     body: dict[str, Any] = {"__annotations__": {}, "add": handler(kept.taker(), process(edge))}
@@ -221,6 +218,27 @@ def refuse_taken_late(where: str, edge: Edge[Any, Any]) -> None:
             f"{where} asks for late events, and the topic {edge.name!r} takes them away: late={edge.settings.late!r}",
             hint="Declare one of the two.",
         )
+
+
+def writer(
+    where: str, edge: Edge[Any, Any], option: str, topic: Any, count: Callable[[Any], None]
+) -> Callable[[Any, Any], None]:
+    """What is done with an event that is not passed on, and its context: it is counted, or written to the topic that is given."""
+    if topic is None:
+        return lambda _, ctx: count(ctx)
+    if getattr(topic, "type", None) != edge.type or topic.is_stream:
+        raise DefinitionError(
+            f"{where} has {option}={topic!r}, but its events are {edge.type_name}",
+            hint="Give a topic of the same type.",
+        )
+    return lambda event, ctx: ctx.emit(topic, event)
+
+
+def late_events(where: str, edge: Edge[Any, Any], late: Any) -> Callable[[Any, Any], None]:
+    """What is done with a late event that is not passed on."""
+    if late is not None:
+        refuse_taken_late(where, edge)
+    return writer(where, edge, "late", late, lambda ctx: ctx.count_late())
 
 
 def type_of(app: App, edge: Edge[Any, Any]) -> Any:
@@ -352,16 +370,3 @@ def rules_of(
         fill_windows=fill,
         fill=options.get("fill"),
     )
-
-
-def _check_input(
-    where: str, app: App, edge: Edge[Any, Any], rules: Rules, late: Topic[Any, Any] | None
-) -> None:
-    refuse_revised(where, app, edge)
-    if rules.lateness_ms or late is not None:
-        refuse_taken_late(where, edge)
-    if late is not None and late.type != edge.type:
-        raise DefinitionError(
-            f"{where} has late={late.name!r} of {late.type_name}, but its events are {edge.type_name}",
-            hint="Give a topic of the same type.",
-        )

@@ -76,9 +76,7 @@ def consistent_ends(
     """The ends of all partitions of topics (names, and numbers of partitions) at a consistent cut. The caller must close the reader.
 
     The tasks are those of the apps whose changelog and tape are among the topics.
-
-    Raises:
-        LogUnavailableError: A transaction was open for longer than ``patience_s``.
+    Raises LogUnavailableError: a transaction was open for longer than ``patience_s``.
     """
     return _Cut(log, reader, topics, patience_s).find()
 
@@ -137,8 +135,6 @@ class _Cut:
 
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self._topics[topic])]
-
-    # --- the steps
 
     def _settled(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of partitions, once no transaction is open that was open when they were read."""
@@ -199,8 +195,6 @@ class _Cut:
                 task.stands, task.later = commit, task.later[at + 1 :]
                 return True
         return False
-
-    # --- reading
 
     def _last_cut(self, place: TopicPartition, start: int, end: int) -> InputRecord | None:
         look, below = _FIRST_LOOK, end

@@ -24,11 +24,7 @@ def is_url(place: object) -> bool:
 
 
 def check_url(place: str) -> None:
-    """Check the form of a URL.
-
-    Raises:
-        OptionError: It has no address, or a wrong one.
-    """
+    """Check the form of a URL. Raises OptionError: it has no address, or a wrong one."""
     parse_url(place)
 
 

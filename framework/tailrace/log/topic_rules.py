@@ -1,7 +1,7 @@
 """The rules for the topics of an app: how each must be set, what a deviation endangers, and how it is corrected.
 
 ``plan`` and ``apply`` of ``tailrace topics`` and the start of a service go by this table. The rows from ``delete.retention.ms`` on are for
-Kafka alone: see ``log.kafka.topic_rules``. *Internal* are all topics that the app alone uses; it *writes* these, its outputs and its in-app topics.
+Kafka alone: see ``log.kafka.administration``. *Internal* are all topics that the app alone uses; it *writes* these, its outputs and its in-app topics.
 
 =================================  =====================  =========================================  =========  ==================
 setting                            of                     must be                                    deviation  apply changes it
@@ -40,7 +40,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from tailrace.core.durations import spelled
-from tailrace.core.errors import OptionError, TopicMismatchError
+from tailrace.core.errors import OptionError, TopicMismatchError, UnknownTopicError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, TopicDetails
 from tailrace.log.interface import Log, TopicSettings
 
@@ -57,6 +58,12 @@ def check_existing(topic: str, known: TopicSettings, wanted: TopicSettings) -> N
             topic=topic,
             hint="Use the settings it has, or another name.",
         )
+
+
+def unknown_topic(topic: str, known: Iterable[str]) -> UnknownTopicError:
+    """The error for a topic that is not among those of a log."""
+    hint = did_you_mean(topic, known, "Create it, or correct the name.")
+    return UnknownTopicError("there is no such topic in the log", topic=topic, hint=hint)
 
 
 class PlainAdmin:

@@ -9,12 +9,15 @@ the script as ``__mp_main__``. So a reference to the module ``ships`` uses the r
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from tailrace.core.declare.app import App
 from tailrace.core.errors import DefinitionError, TailraceError, UnknownAppError, UsageError
@@ -65,9 +68,8 @@ def find_app(reference: str) -> App:
 
 def name_of_script() -> str:
     """The module name under which other processes can import the running script.
-
-    Raises:
-        UsageError: There is no such name: this is an interactive session, or the name of the file is not valid for a module.
+    Raises UsageError: there is no such name: this is an interactive session, or the name of the file is not
+    valid for a module.
     """
     script = sys.modules["__main__"]
     spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
@@ -161,3 +163,38 @@ def _meant_file(path: str, attribute: str) -> str:
     if not parts or not all(part.isidentifier() for part in parts) or not name.with_suffix(".py").is_file():
         return ""
     return f"Did you mean '{'.'.join(parts)}:{attribute or 'app'}'?"
+
+
+_GUARD: Final = 'Put the call under if __name__ == "__main__".'
+
+
+def check_guarded(what: str) -> None:
+    """Check that an import of the calling script does not get to this place. ``what`` happens here: "app.run is called".
+
+    A process that is started with "spawn" imports the main script of its parent. So the place that starts processes must be under
+    ``if __name__ == "__main__"``; otherwise multiprocessing ends the child with an error that does not name the cause.
+    Raises UsageError: the import would get here.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None:
+        return
+    name = frame.f_globals.get("__name__")
+    if name != "__main__":
+        spec = frame.f_globals.get("__spec__")
+        if name != "__mp_main__" and not getattr(spec, "_initializing", False):
+            return  # not called during an import
+        raise UsageError(f"{what} while the module {name!r} is imported", hint=_GUARD)
+    file = frame.f_globals.get("__file__")
+    if file is None or not Path(file).is_file():
+        return  # an interactive session, or a program in an archive
+    if not any(
+        node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        for node in ast.walk(ast.parse(Path(file).read_bytes()))
+        if isinstance(node, ast.If | ast.IfExp) and "__name__" in ast.unparse(node.test)
+    ):
+        raise UsageError(
+            f"{what} at {file}:{frame.f_lineno} whenever the script is imported, as by each process that it starts",
+            hint=_GUARD,
+        )

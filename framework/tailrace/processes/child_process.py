@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -29,9 +30,9 @@ from typing import Any, TypeAlias, cast
 
 from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.processes import logs
-from tailrace.processes.hash_seeds import started_with
+from tailrace.processes.app_loading import check_guarded
+from tailrace.processes.environment import started_with
 from tailrace.processes.logs import LogFormat
-from tailrace.processes.main_guard import check_guarded
 from tailrace.processes.signals import held_back
 
 _log = logging.getLogger("tailrace.process")
@@ -182,9 +183,6 @@ def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -
     return [by_pipe[cast("Pipe", pipe)] for pipe in connection.wait(by_pipe, timeout_s)]
 
 
-# --- the child
-
-
 def _live(conduct: Conduct, life: Callable[..., None], pipe: Pipe, arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not conduct.leaves_by_itself:
@@ -216,3 +214,61 @@ def send_error(pipe: Pipe, error: Exception) -> None:
         pass
     except Exception:  # noqa: BLE001  # whatever its fields raise when they are pickled
         pipe.send(TailraceError(str(error)))
+
+
+class BackgroundProcess:
+    """Runs ``work(*arguments)``, slow and not urgent, in a process of lower priority, one at a time. Both must be picklable.
+
+    It ends with the process that started it, even if that one is killed. So the work must tolerate a kill at any point.
+    """
+
+    def __init__(self, name: str, log_format: LogFormat, work: Callable[..., None]) -> None:
+        self._name = f"the process for the {name}"
+        self._conduct = Conduct(log_format=log_format, niceness=10)
+        self._work = work
+        self._process: ChildProcess | None = None
+        self._begun_s = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a process was started and not closed yet."""
+        return self._process is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the started process has ended."""
+        return self._process is not None and not self._process.is_alive
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the process, negative for a signal; None if it has not ended."""
+        return None if self._process is None or self._process.is_alive else self._process.exit_code
+
+    @property
+    def took_s(self) -> float:
+        """Seconds since the process was started."""
+        return time.monotonic() - self._begun_s
+
+    def begin(self, *arguments: Any) -> None:
+        """Start a process. If the system cannot start one, log a warning; there is no process then."""
+        self.close()
+        self._begun_s = time.monotonic()
+        try:
+            self._process = ChildProcess(self._name, _work, self._work, arguments, conduct=self._conduct)
+        except WorkerLostError as error:
+            _log.warning("%s", error)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the process ends, at most ``timeout_s``."""
+        if self._process is not None:
+            self._process.join(timeout_s)
+
+    def close(self) -> None:
+        """Kill the process if it still runs, and release it."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+
+def _work(_pipe: Pipe, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    work(*arguments)

@@ -48,18 +48,12 @@ class JsonFormatter(logging.Formatter):
             line.setdefault(name, value)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return self._encode(line)
-
-    def _encode(self, line: dict[str, Any]) -> str:
         try:
             return self._encoder.encode(line).decode()
         except (TypeError, ValueError):
             # JSON cannot represent a nested field. A log line must never cause a failure.
-            return self._encoder.encode({name: _plain(value) for name, value in line.items()}).decode()
-
-
-def _plain(value: object) -> str:
-    return str(value).encode(errors="replace").decode()
+            plain = {name: str(value).encode(errors="replace").decode() for name, value in line.items()}
+            return self._encoder.encode(plain).decode()
 
 
 class TextFormatter(logging.Formatter):

@@ -50,14 +50,6 @@ class _NoRedirects(HTTPRedirectHandler):
         del req, fp, code, msg, headers, newurl
 
 
-def _content(answer: Any) -> bytes:
-    """What a registry answers. Raises OSError for an answer that is too long."""
-    content: bytes = answer.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise OSError(f"its answer is longer than {_MOST_BYTES} bytes")
-    return content
-
-
 def _in_time(ask: Callable[[], T]) -> T:
     """What ``ask`` returns or raises. Raises OSError if it takes too long, whatever takes so long: its thread is then left alone."""
     found = Future[T]()
@@ -123,7 +115,10 @@ class Client:
         """What it answers. Raises HTTPError with what it says."""
         try:
             with self._open(request, timeout=_TIMEOUT_S) as answer:
-                return _content(answer)
+                content: bytes = answer.read(_MOST_BYTES + 1)
+                if len(content) > _MOST_BYTES:
+                    raise OSError(f"its answer is longer than {_MOST_BYTES} bytes")
+                return content
         except HTTPError as error:
             error.msg = _text(error)
             raise

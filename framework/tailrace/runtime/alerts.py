@@ -32,8 +32,8 @@ from tailrace.core.engine.task import Task
 from tailrace.core.errors import TailraceError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.status.event_time_problems import cause_of, shown
 from tailrace.history.status.holding import Holding
+from tailrace.history.status.inspection import cause_of, shown
 from tailrace.log.interface import Log
 
 _log = logging.getLogger("tailrace.worker")

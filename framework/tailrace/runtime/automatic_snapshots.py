@@ -21,7 +21,7 @@ from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.opening import open_log
 from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.background_process import BackgroundProcess
+from tailrace.processes.child_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.companions import Companion
 from tailrace.state.snapshots import Snapshots

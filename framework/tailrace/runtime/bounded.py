@@ -50,9 +50,7 @@ class BoundedRun(Companion):
 
 def await_alone(log: TaskLog, app: str) -> None:
     """Wait until no other process of the app runs. Joining would take tasks from a service that is to continue.
-
-    Raises:
-        UsageError: There is one after a minute.
+    Raises UsageError: there is one after a minute.
     """
     begun_s = time.monotonic()
     waits = False

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from typing import TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS, spelled
@@ -32,9 +34,11 @@ from tailrace.core.errors import ClockError
 from tailrace.history.reading.stretches import last
 from tailrace.history.status.inspection import stands_still
 from tailrace.log.interface import Log
-from tailrace.runtime.restore import Clock
 
 _log = logging.getLogger("tailrace.service")
+
+Clock: TypeAlias = Callable[[], int]
+"""Gives the present instant in milliseconds since the epoch."""
 
 READ_EVERY_MS = A_DAY_MS // 4
 """The longest time between two clock readings of a running task."""

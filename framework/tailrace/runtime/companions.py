@@ -28,18 +28,17 @@ _log = logging.getLogger("tailrace.companions")
 
 
 class Companion:
-    """The base of all; its methods do nothing else than to note the host."""
+    """The base of all; its methods do nothing."""
 
     name: ClassVar[str] = "a companion"
     """For log lines."""
     essential: ClassVar[bool] = False
     """Whether the service ends if it fails."""
     host: Host | None = None
-    """Where it has begun."""
+    """Where it has begun; set before ``begin`` is called."""
 
-    def begin(self, host: Host, /) -> None:
+    def begin(self) -> None:
         """Called once, before the process has tasks."""
-        self.host = host
 
     @property
     def is_here(self) -> bool:
@@ -73,7 +72,8 @@ class Companions:
     def begin(self, host: Host) -> None:
         """Begin all."""
         for one in self._all:
-            if self._guarded(one, "begin", partial(one.begin, host)):
+            one.host = host
+            if self._guarded(one, "begin", one.begin):
                 self._active.append(one)
 
     def assigned(self, numbers: Collection[int]) -> None:

@@ -19,7 +19,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.options import LogOptions
-from tailrace.processes.background_process import BackgroundProcess
+from tailrace.processes.child_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.companions import Companion
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -39,15 +39,10 @@ from tailrace.http.listening import Listen
 from tailrace.http.server import JSON, Receive, Scope, Send, Server, respond
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import STUCK_S, Stuck
-from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen
-from tailrace.runtime.merged_metrics import merged
-
-if TYPE_CHECKING:
-    from tailrace.runtime.host import Host
+from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen, merged
 
 _log = logging.getLogger("tailrace.service")
 _OPEN: Final = ("/livez", "/readyz")
-
 
 Source: TypeAlias = Callable[[], tuple[Mapping[str, Seen | None], Sequence[Family]]]
 """Returns the processes by name, and what those that have ended have counted. None: a process does not run, or has not published. The
@@ -69,12 +64,7 @@ class HttpAnswers(Companion):
         self._server = Server(self, listen, _OPEN)
         self._listen = listen
 
-    def begin(self, host: Host, /) -> None:
-        """See ``Companion.begin``. Raises what ``start`` raises."""
-        super().begin(host)
-        self.start()
-
-    def start(self) -> None:
+    def begin(self) -> None:
         """Answer from now on. Raises OptionError: the address is taken, or a file of TLS cannot be used."""
         port = self._server.start()
         _log.info("answering", extra={"app": self._app, "host": self._listen.host, "port": port})

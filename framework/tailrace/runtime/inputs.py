@@ -12,9 +12,8 @@ from tailrace.state.store_cut import decode_store_cut
 
 def check_inputs(plan: Plan, number: int, store: Store) -> None:
     """Refuse an app that reads other topics than its history: it could not be replayed. ``store`` is that of a restored task.
-
-    Raises:
-        InputsChangedError: It reads a topic that it did not read when the task last committed, or no longer reads one.
+    Raises InputsChangedError: it reads a topic that it did not read when the task last committed, or no
+    longer reads one.
     """
     data = store.cut
     core = None if data is None else decode_store_cut(data).core

@@ -107,11 +107,7 @@ class Lifecycle:
         return self._state in ENDS
 
     def on(self, event: Event) -> None:
-        """Apply an event.
-
-        Raises:
-            LifecycleError: The table does not have the event in the current state.
-        """
+        """Apply an event. Raises LifecycleError: the table does not have the event in the current state."""
         ways = TRANSITIONS[self._state]
         if event not in ways:
             expected = ", ".join(one.value for one in ways) or "no further event"
@@ -123,9 +119,7 @@ class Lifecycle:
 
     def require(self, state: State, wanted: str) -> None:
         """Refuse ``wanted``, an operation, unless the partition is in ``state``.
-
-        Raises:
-            LifecycleError: It is in another state.
+        Raises LifecycleError: it is in another state.
         """
         if self._state is not state:
             raise LifecycleError(

@@ -25,19 +25,17 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from operator import add
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tailrace.core.declare.user_metrics import KINDS, Measurement
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import HANDLER_FAILED, BadReason
-from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
+from tailrace.runtime.commit_notes import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import HandlerWatch, Stuck
-
-if TYPE_CHECKING:
-    from tailrace.runtime.host import Host
 
 _log = logging.getLogger("tailrace.service")
 _EVERY_S = 1.0
@@ -47,7 +45,6 @@ BUCKETS: Final = tuple(one * 10.0**power for power in range(-4, 6) for one in (1
 """Upper bounds of the buckets of a histogram."""
 Kind = Literal["counter", "gauge", "histogram"]
 _KINDS: dict[str, Kind] = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
-
 
 _SAMPLES: Final[dict[Kind, tuple[str, ...]]] = {
     "counter": ("_total", "_created"),
@@ -114,8 +111,7 @@ class Measuring(Companion):
         self._assigned = 0
         self._published_s = 0.0
 
-    def begin(self, host: Host, /) -> None:
-        super().begin(host)
+    def begin(self) -> None:
         self.turn_s = time.monotonic()
 
     def assigned(self, numbers: Collection[int], /) -> None:
@@ -369,3 +365,35 @@ class UserMetrics:
             else:
                 value = self._histograms[name].observed if kind == "histogram" else self._counts[name]
                 yield Family(kind, name, said, (), (((), value),))
+
+
+def merged(families: Iterable[Family]) -> list[Family]:
+    """The families of several processes as one of each name: counters and histograms add up; a gauge is that of its task, which one
+    process has.
+
+    A counter must not fall when a process ends. Those of tasks are in their commits, and the next process continues them. What begins
+    at 0 in each process is kept of those that have ended (``lasting``), as they have published it last.
+    """
+    found: dict[str, Family] = {}
+    for one in families:
+        before = found.get(one.name)
+        found[one.name] = one if before is None else _sum(before, one)
+    return list(found.values())
+
+
+def lasting(families: Iterable[Family]) -> list[Family]:
+    """What counts on when its process has ended."""
+    return [one for one in families if one.kind != "gauge" and "partition" not in one.labels]
+
+
+def _sum(before: Family, more: Family) -> Family:
+    samples = dict(before.samples)
+    for labels, value in more.samples:
+        known = samples.get(labels)
+        if known is None or before.kind == "gauge":
+            samples[labels] = value
+        elif isinstance(known, Observed) and isinstance(value, Observed):
+            samples[labels] = Observed(tuple(map(add, known.counts, value.counts)), known.total + value.total)
+        elif not isinstance(known, Observed) and not isinstance(value, Observed):
+            samples[labels] = known + value
+    return before._replace(samples=tuple(sorted(samples.items())))

@@ -14,8 +14,8 @@ from tailrace.processes.environment import timezones_version
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.housekeeping import LOOK_S
-from tailrace.runtime.memory_shares import DEFAULT_MIB, shares_of
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.states import DEFAULT_MIB, shares_of
 from tailrace.runtime.worker import WorkerSettings
 
 
@@ -61,7 +61,7 @@ class ServiceOptions:
     store_every: int | None = None
     """Number of commits after which the state folders are written; None: each commit, where tasks move each fifth."""
     memory_mib: int = DEFAULT_MIB
-    """Memory for the state of a process, see ``memory_shares``."""
+    """Memory for the state of a process, see ``states``."""
     handler_warning_ms: int = 5_000
     """A handler that runs for longer is logged, see ``handler_watch``."""
     grace_ms: int = 25_000

@@ -40,11 +40,11 @@ from tailrace.history.reading.commit_identity import new_nonce
 from tailrace.history.reading.replayable import check_kept
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
-from tailrace.runtime.clocks import steps_forward
+from tailrace.runtime.clocks import Clock, steps_forward
+from tailrace.runtime.commit_notes import NONE_PASSED
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
-from tailrace.runtime.passed_offsets import NONE_PASSED
-from tailrace.runtime.restore import Clock, Restore, Restored, await_log
+from tailrace.runtime.restore import Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.contents import Contents, StoreContents
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
@@ -105,7 +105,7 @@ class Partition:
         self._published: dict[str, int | None] = {}
         """What was last published, by topic and channel."""
         self._passed = NONE_PASSED
-        """What the last commit has noted; see ``passed_offsets``."""
+        """What the last commit has noted; see ``commit_notes``."""
         self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
         self.in_doubt: CommitBatch | None = None
         """The last commit, while nobody knows whether it took effect."""
@@ -167,10 +167,7 @@ class Partition:
                     self._reader,
                     self._store,
                     self._clock,
-                    self.settings.deletions_kept_ms,
-                    self.settings.restore_patience_s,
-                    self.settings.restore_batch,
-                    self.settings.after_deleted,
+                    self.settings,
                     self._check_owned,
                 ).steps()
                 self._restored, self._writer, self._passed = found, found.writer, found.passed
@@ -410,9 +407,7 @@ class Partition:
 
     def revoke(self) -> None:
         """Give the partition back: commit, if it is running, and close it. A partition that has ended is only closed.
-
-        Raises:
-            TailraceError: See ``commit``. The partition is closed anyway.
+        Raises TailraceError: see ``commit``. The partition is closed anyway.
         """
         try:
             if self.state is State.RUNNING and not self.notice_loss():
@@ -435,8 +430,6 @@ class Partition:
             if self._own_reader:
                 self._reader.close()
             self._store.close()
-
-    # --- ends
 
     def _running(self, wanted: str) -> Slices:
         self.lifecycle.require(State.RUNNING, wanted)

@@ -22,8 +22,8 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import publishers_of
-from tailrace.history.status.event_time_problems import kept_too_short
 from tailrace.history.status.holding import IsOwned
+from tailrace.history.status.inspection import kept_too_short
 from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log.interface import Log, StoredLog
 from tailrace.log.tasks import is_owned
@@ -81,9 +81,7 @@ def check_options(log: StoredLog, options: ServiceOptions) -> None:
 
 def check_copy(plan: Plan, log: Log, original: str) -> None:
     """Refuse another name of an app that reads what it writes itself: each of the two would handle the other's events.
-
-    Raises:
-        UsageError: The original has a history on this log, and there is such a topic.
+    Raises UsageError: the original has a history on this log, and there is such a topic.
     """
     own = f"{plan.app}."
     shared = [one.name for one in plan.inputs if one.own and not one.name.startswith(own)]
@@ -118,9 +116,6 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         )
     prepare_topics(log, plan, create_declared=create_declared)
     note_first_positions(plan, log, told=begins_with_log)
-
-
-# --- the notices of a start
 
 
 def announce(plan: Plan, log: Log, is_owned: IsOwned) -> None:

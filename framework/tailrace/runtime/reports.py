@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tailrace.log.interface import ServiceLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.progress import ProgressLog, Status
 from tailrace.runtime.worker import system_clock
-
-if TYPE_CHECKING:
-    from tailrace.runtime.host import Host
 
 _EVERY_S = 1.0
 
@@ -53,9 +49,9 @@ class Reporting(Companion):
         """Of the run, once it is closed."""
         self._reports: Reports | None = None
 
-    def begin(self, host: Host, /) -> None:
-        super().begin(host)
-        self._reports = Reports(host.plan.app, host.log)
+    def begin(self) -> None:
+        assert self.host is not None
+        self._reports = Reports(self.host.plan.app, self.host.log)
 
     def look(self) -> None:
         assert self.host is not None

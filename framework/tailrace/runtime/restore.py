@@ -41,7 +41,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import TypeAlias, TypeVar
@@ -76,7 +76,9 @@ from tailrace.history.reading.replayable import MAY_BE_EMPTY
 from tailrace.history.reading.same_topics import check_changelog, resumed
 from tailrace.history.reading.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.first_positions import first_positions, inputs_read
+from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.task_notes import CutHeaders
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
@@ -90,10 +92,6 @@ _EVERYTHING = (b"\x01", b"\xff")
 """Start and stop of a scan of all rows."""
 
 _R = TypeVar("_R")
-Clock: TypeAlias = Callable[[], int]
-"""Gives the present instant in milliseconds since the epoch."""
-
-
 Steps: TypeAlias = Generator[bool, None, "Restored"]
 """A restore under way. Each step yields whether it has made progress; if not, the log gives nothing at the moment."""
 
@@ -111,7 +109,7 @@ class Restored:
     """Positions to continue at in inputs of the cut whose next records the log has deleted."""
     cut_headers: CutHeaders
     passed: Mapping[str, int]
-    """By input, where to continue behind offsets without a record; see ``passed_offsets``."""
+    """By input, where to continue behind offsets without a record; see ``commit_notes``."""
 
 
 class ChangelogEnd:
@@ -130,9 +128,7 @@ class ChangelogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """How one task is restored. ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka:
-    ``delete.retention.ms``); half of it is trusted. The changelog may give nothing for ``patience_s``. A step applies a ``batch``.
-    """
+    """How one task is restored."""
 
     plan: Plan
     partition: int
@@ -140,11 +136,7 @@ class Restore:
     reader: Reader
     store: Store
     clock: Clock
-    deletions_kept_ms: int = 86_400_000
-    patience_s: float = 60.0
-    batch: int = 20_000
-    after_deleted: bool = False
-    """Continue without records that the log deleted before they were read, and behind the lost end of an input."""
+    settings: PartitionSettings = field(default_factory=PartitionSettings)
     check_owned: Callable[[], None] = lambda: None
     """Called right before the take-over, which fences the current owner. May raise."""
 
@@ -275,14 +267,14 @@ class Restore:
         last = end.last_cut if position < end.offset else None
         try:
             while position < end.offset:
-                records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
+                records, next_offset, _, _ = reader.fetch(topic, partition, self.settings.restore_batch)
                 if not records and next_offset == position:
                     # Time in which nobody has asked does not count: other tasks may have worked in between.
                     now_s = time.monotonic()
                     waited_s, asked_s = waited_s + min(now_s - asked_s, _COUNTED_S), now_s
-                    if waited_s >= self.patience_s:
+                    if waited_s >= self.settings.restore_patience_s:
                         raise LogUnavailableError(
-                            f"{topic!r} partition {partition} gave nothing for {self.patience_s:.0f} s at offset {position}, though "
+                            f"{topic!r} partition {partition} gave nothing for {waited_s:.0f} s at offset {position}, though "
                             f"it ends at {end.offset}",
                             hint="Look at the log. The task is restored when the log answers again.",
                         )
@@ -315,7 +307,7 @@ class Restore:
 
         A time in the future is that of another clock: the more they differ, the less is known.
         """
-        return abs(now_ms - at_end_ms) > self.deletions_kept_ms // 2
+        return abs(now_ms - at_end_ms) > self.settings.deletions_kept_ms // 2
 
     def apply(
         self, records: list[InputRecord], held: StoreCut, position: int, toward: bytes | None
@@ -336,7 +328,7 @@ class Restore:
         oldest = self.oldest()
         emptying = StoreCut(FORMAT, UNFINISHED, now_ms, None).encode()
         start, stop = _EVERYTHING
-        while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:
+        while batch := [row for row, _ in islice(self.store.scan(start, stop), self.settings.restore_batch)]:
             self.store.write(dict.fromkeys(batch), emptying)
             yield True
         empty = StoreCut(FORMAT, oldest, now_ms, None)
@@ -407,7 +399,7 @@ class Restore:
         if not found:
             return found
         gone, name = " and ".join(said), next(iter(found))
-        if not self.after_deleted:
+        if not self.settings.after_deleted:
             raise OffsetGoneError(
                 f"the log has deleted offsets {gone} partition {self.partition} before the app "
                 f"{self.plan.app!r} read them",
@@ -437,7 +429,7 @@ class Restore:
                 continue
             end = self.log.end_offset(name, self.partition)
             has = f"ends at {end}" if mark.offset >= end else f"has another record at offset {mark.offset}"
-            if not self.after_deleted:
+            if not self.settings.after_deleted:
                 raise OffsetGoneError(
                     f"{name!r} partition {self.partition} {has}, and the app {self.plan.app!r} has read it up to {mark.offset}: "
                     "the log has lost its end since (an unclean leader election, a restored backup), or was created again",

@@ -45,9 +45,7 @@ from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.log.routing import keep_partitions
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
-from tailrace.runtime.commit_measures import CommitMeasures
-from tailrace.runtime.passed_offsets import PassedOffsets
-from tailrace.runtime.published_watermarks import PublishedWatermarks
+from tailrace.runtime.commit_notes import CommitMeasures, PassedOffsets, PublishedWatermarks
 from tailrace.runtime.task_notes import CutHeaders
 from tailrace.state.contents import StoreContents
 
@@ -65,13 +63,13 @@ class PartitionSettings:
     commit_records: int = 500_000
     merge_tolerance_ms: int = TOLERANCE_MS
     deletions_kept_ms: int = 86_400_000
-    """How long compaction keeps deletions in the changelog."""
+    """How long compaction keeps deletions in the changelog (Kafka: ``delete.retention.ms``). Half of it is trusted."""
     restore_patience_s: float = 60.0
     """For how long the changelog may give nothing while it is being restored from."""
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
     after_deleted: bool = False
-    """Continue without records of the inputs that the log deleted before they were read."""
+    """Continue without records of the inputs that the log deleted before they were read, and behind the lost end of an input."""
     real_clock: bool = False
     """The clock is that of the machine, not of a simulation: its readings are checked (see ``clocks``)."""
     accept_clock: bool = False
@@ -113,13 +111,6 @@ class _Input:
 
 class Slices:
     """The task of a partition with all that feeds it, from a restore on. Dropped as a whole when something fails."""
-
-    __slots__ = (
-        "_clocked", "_committed_at", "_cut_headers", "_drained", "_end_begun",
-        "_end_due", "_followed", "_inputs", "_left", "_log", "_marks", "_measures", "_merge", "_moved",
-        "_phase", "_reader", "_settings", "_topics_match", "_unchecked", "_upstream", "contents",
-        "elapsed_ms", "now_ms", "passed", "published", "task", "trouble", "writer",
-    )  # fmt: skip
 
     def __init__(
         self,

@@ -23,19 +23,6 @@ FEWEST = 256
 class Slot:
     """The place of one partition in a worker."""
 
-    __slots__ = (
-        "alerts",
-        "in_doubt",
-        "measures",
-        "number",
-        "on_commit",
-        "partition",
-        "records",
-        "retry_at_s",
-        "retry_ms",
-        "store",
-    )
-
     def __init__(self, number: int, on_commit: Callable[[int, CommitBatch], None] | None = None) -> None:
         self.number = number
         self.on_commit = on_commit
@@ -94,13 +81,6 @@ class Slot:
             with nullcontext() if whole else suppress(LogUnavailableError):
                 lag += max(0, log.end_offset(*place) - max(position, reader.past_gaps.get(place, 0)))
         return lag
-
-    def known_lag(self, log: Log, reader: WatchedReader) -> int | None:
-        """The same; None if the log does not give all ends."""
-        try:
-            return self.lag(log, reader, whole=True)
-        except LogUnavailableError:
-            return None
 
     def on_committed(self, batch: CommitBatch, /) -> None:
         """A commit is durable."""

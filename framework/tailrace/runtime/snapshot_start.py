@@ -35,9 +35,7 @@ _NAP_S = 0.02
 
 def snapshot_start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> Start | None:
     """How the tasks begin with the snapshot of ``--from-snapshot``; None: without one.
-
-    Raises:
-        SnapshotError: There is none, or it is damaged.
+    Raises SnapshotError: there is none, or it is damaged.
     """
     if not options.from_snapshot:
         return None
@@ -50,9 +48,7 @@ def snapshot_start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> St
 
 def with_snapshot_settled(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> ServiceOptions:
     """The same options with the id of the snapshot, for processes that look later: it may not be the latest by then.
-
-    Raises:
-        SnapshotError: There is none, or it is damaged.
+    Raises SnapshotError: there is none, or it is damaged.
     """
     start = snapshot_start(options, plan, log)
     if start is None:
@@ -71,9 +67,7 @@ def begin_all(
     """Begin the tasks that this process owns, until all tasks have begun.
 
     ``owned`` may change meanwhile. ``wait`` takes seconds, and returns False if the process is to stop.
-
-    Raises:
-        SnapshotError, SnapshotMismatchError: The snapshot does not fit the app, its history, or this log.
+    Raises SnapshotError or SnapshotMismatchError: the snapshot does not fit the app, its history, or this log.
     """
     begun: set[int] = set()
     look_at_s = 0.0

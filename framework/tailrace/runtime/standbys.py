@@ -38,8 +38,9 @@ from tailrace.core.storage import Store
 from tailrace.log.interface import LiveReader, ServiceLog
 from tailrace.log.tasks import Tasks
 from tailrace.log.threads import in_thread
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.companions import Companion
-from tailrace.runtime.restore import Clock, Restore, finished
+from tailrace.runtime.restore import Restore, finished
 from tailrace.runtime.standby_placement import placement
 from tailrace.state.store_cut import StoreCut
 
@@ -204,7 +205,7 @@ class Standby:
             return
         assert self._kept is not None
         self._at_end_ms = self._restore.clock()
-        if abs(self._at_end_ms - self._kept.at_end_ms) > self._restore.deletions_kept_ms // 24:
+        if abs(self._at_end_ms - self._kept.at_end_ms) > self._restore.settings.deletions_kept_ms // 24:
             self._keep(self._kept.changelog_position)
         if not self.at_end:
             self.at_end = True
@@ -292,8 +293,6 @@ class Standbys(Companion):
         """By standby that is open, the number of offsets to read; None: it is being checked."""
         return {one.number: one.behind for one in self._open.values()}
 
-    # --- which
-
     def _look_at_group(self, now_s: float) -> None:
         if self._asked is None:
             if now_s >= self._place_at_s:
@@ -344,8 +343,6 @@ class Standbys(Companion):
                 except Exception as error:  # noqa: BLE001  # a standby never stops the service
                     self._defer(number, error)
                 return
-
-    # --- working
 
     def _work(self, standby: Standby, until_s: float) -> None:
         try:

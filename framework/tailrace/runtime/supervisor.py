@@ -44,8 +44,7 @@ from tailrace.runtime.dead_letter_monitor import Kind
 from tailrace.runtime.handler_watch import Stuck, margin_of
 from tailrace.runtime.host import Host
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.measuring import Family, Published, Seen
-from tailrace.runtime.merged_metrics import lasting, merged
+from tailrace.runtime.measuring import Family, Published, Seen, lasting, merged
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.progress import STARTING, Status, last_phase, total
@@ -84,11 +83,11 @@ class Link(Companion):
         self._sent: Published | None = None
         self._sending = Lock()
 
-    def begin(self, host: Host, /) -> None:
+    def begin(self) -> None:
         """See ``Companion.begin``."""
-        super().begin(host)
-        host.worker.phase = self._phase
-        host.watch.on_stuck = self._tell_stuck
+        assert self.host is not None
+        self.host.worker.phase = self._phase
+        self.host.watch.on_stuck = self._tell_stuck
 
     def _tell_stuck(self, stuck: Stuck | None) -> None:
         """Called in another thread: the worker's is in the handler."""
@@ -136,9 +135,7 @@ def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
 
 def _check_declared(app: App, options: ServiceOptions) -> None:
     """Check that this process has imported the same app that its parent runs.
-
-    Raises:
-        UsageError: The script declares something that its import does not, or the other way round.
+    Raises UsageError: the script declares something that its import does not, or the other way round.
     """
     found = declared_by(app)
     if options.declared is not None and found != options.declared:
@@ -269,7 +266,7 @@ class Supervisor:
                 from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
                 answers = HttpAnswers(self._options.http, self.seen, self._plan)
-                answers.start()
+                answers.begin()
                 answering.callback(answers.close)
             for child in self._children:
                 self._start(child)
@@ -296,8 +293,6 @@ class Supervisor:
         """That of all children; None until all have answered, and from the stop on."""
         known = [one.status for one in self._children if one.status is not None]
         return total(known) if len(known) == len(self._children) and self._stopping_s is None else None
-
-    # --- one child
 
     def _start(self, child: _Child) -> None:
         child.begun_s = time.monotonic()
@@ -390,23 +385,20 @@ class Supervisor:
         if child.process is not None:
             child.process.send(order)
 
-    # --- all of them
+    @property
+    def _processes(self) -> list[ChildProcess]:
+        return [one.process for one in self._children if one.process is not None]
 
     def _wait(self) -> None:
         """Wait until a child sends a message or dies, or the next question is due: then it is seen, too, if a signal has arrived."""
         now_s = time.monotonic()
-        timeout_s = min(
-            [self._ask_every_s if self._stopping_s is None else self._stop_pause_s(now_s, self._stopping_s)]
-            + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
-        )
-        waited: list[Pipe | int] = []
-        for child in self._children:
-            if child.process is not None:
-                waited += [child.process.pipe, child.process.sentinel]
-        connection.wait(waited, timeout_s)
-
-    def _stop_pause_s(self, now_s: float, stopping_s: float) -> float:
-        return min(_ASK_S, max(0.05, stopping_s + self._leaving_s - now_s))
+        pauses_s = [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
+        if self._stopping_s is None:
+            pauses_s.append(self._ask_every_s)
+        else:
+            pauses_s.append(min(_ASK_S, max(0.05, self._stopping_s + self._leaving_s - now_s)))
+        waited = [end for one in self._processes for end in (one.pipe, one.sentinel)]
+        connection.wait(waited, min(pauses_s))
 
     def _ask(self, now_s: float) -> None:
         """Evaluate a round of questions that all have answered; begin the next when it is due."""
@@ -465,11 +457,9 @@ class Supervisor:
 
     def _terminate_all(self) -> None:
         """Send SIGTERM to all. May be called from a signal handler."""
-        for child in self._children:
-            if child.process is not None:
-                child.process.terminate()
+        for one in self._processes:
+            one.terminate()
 
     def _kill_all(self) -> None:
-        for child in self._children:
-            if child.process is not None:
-                child.process.kill()
+        for one in self._processes:
+            one.kill()

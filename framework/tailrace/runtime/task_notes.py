@@ -105,7 +105,11 @@ class TaskNotes:
         self._check_version(number, versions)
         inputs_before = None if before is None or self._change_inputs else before.inputs
         if inputs_before is not None and set(inputs_before) != set(inputs):
-            raise self._other_inputs(number, inputs_before, inputs)
+            raise InputsChangedError(
+                f"the app {self._plan.app!r} reads {_named(inputs)}, and the last process that had partition {number} "
+                f"reads {_named(inputs_before)}",
+                hint="If this is another service, give it another name. If the change is intended, run it once with --change-inputs.",
+            )
         versions = [*(one for one in versions if one != self._version), self._version][-_MOST_VERSIONS:]
         note = TaskNote(self._kept.member_id, versions, inputs)
         if len(note.encode()) > _MOST_BYTES:
@@ -126,13 +130,6 @@ class TaskNotes:
                 hint="Nothing was changed. Start the version that has replaced it here. To return to this one, also after a "
                 "roll-back, stop all processes of the other version, and run this one once with --downgrade.",
             )
-
-    def _other_inputs(self, number: int, before: Sequence[str], now: Sequence[str]) -> InputsChangedError:
-        return InputsChangedError(
-            f"the app {self._plan.app!r} reads {_named(now)}, and the last process that had partition {number} "
-            f"reads {_named(before)}",
-            hint="If this is another service, give it another name. If the change is intended, run it once with --change-inputs.",
-        )
 
 
 def version_of(plan: Plan) -> str:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.engine.trace import TRACE, Traced
 from tailrace.core.extras import ExtraModule
 from tailrace.runtime.companions import Companion
-
-if TYPE_CHECKING:
-    from tailrace.runtime.host import Host
 
 _resources: Any = ExtraModule("opentelemetry.sdk.resources", "Traces", "otel")
 _sdk: Any = ExtraModule("opentelemetry.sdk.trace", "Traces", "otel")
@@ -36,10 +33,10 @@ class Tracing(Companion):
     name = "the traces"
     _processor: Any = None
 
-    def begin(self, host: Host, /) -> None:
+    def begin(self) -> None:
         """See ``Companion.begin``. MissingExtraError: OpenTelemetry is not installed."""
-        super().begin(host)
-        plan = host.plan
+        assert self.host is not None
+        plan = self.host.plan
         said = {
             "service.name": os.environ.get("OTEL_SERVICE_NAME", plan.app),
             "service.version": plan.version,

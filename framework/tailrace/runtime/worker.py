@@ -47,12 +47,13 @@ from tailrace.core.errors import (
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, Reader
 from tailrace.runtime.alerts import Alerts, PartitionAlerts
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import READING, STARTING, Status
-from tailrace.runtime.restore import Clock, await_log
+from tailrace.runtime.restore import await_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.slots import Slot, records_taken
 
@@ -170,9 +171,7 @@ class Worker:
 
         A worker whose tasks come and go restores them in its turns, so that those that are ready do not wait for the others; but not
         if they follow each other.
-
-        Raises:
-            TailraceError: One could not be started; ``leave`` is still to be called.
+        Raises TailraceError: one could not be started; ``leave`` is still to be called.
         """
         if not self._tasks_move or self._bounded or follows_itself(self.plan):
             for slot in [*self.slots]:
@@ -230,9 +229,7 @@ class Worker:
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
         them commit, too, or lose their uncommitted work and continue from their last commit.
-
-        Raises:
-            TailraceError: One could not commit; all were given back.
+        Raises TailraceError: one could not commit; all were given back.
         """
         self.quiet = False
         leaving = [slot for slot in self.slots if slot.number in numbers]
@@ -325,8 +322,11 @@ class Worker:
         )
 
     def lag(self, slot: Slot) -> int | None:
-        """Number of records that a running task has not read yet; None if the log does not say it."""
-        return slot.known_lag(self.log, self._reader)
+        """Number of records that a running task has not read yet; None if the log does not give all ends."""
+        try:
+            return slot.lag(self.log, self._reader, whole=True)
+        except LogUnavailableError:
+            return None
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
         """Do something with a partition. If it fails for a cause that passes, it is tried again later. Returns whether it did anything."""
@@ -467,8 +467,6 @@ class Worker:
                 committed = True
                 self._attempt(slot, self._commit)
         return committed
-
-    # --- rest
 
     def _rest(self) -> None:
         now_s = time.monotonic()

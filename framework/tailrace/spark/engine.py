@@ -51,9 +51,7 @@ class SparkEngine:
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
-
-        Raises:
-            WorkerLostError: Spark has given up a unit, or has stopped.
+        Raises WorkerLostError: Spark has given up a unit, or has stopped.
         """
         count = 0
         action = _Action(self.context, [unit.encode() for unit in units])
@@ -108,7 +106,7 @@ class _Action:
         try:
             self._context.setJobGroup(self._group, "rebuild", interruptOnCancel=True)
             units = self._context.parallelize(self._units, max(1, len(self._units)))
-            units.foreach(lambda unit: results.add((_result_of(unit),)))
+            units.foreach(lambda unit: results.add((encode_result(run_unit(decode_unit(unit))),)))
         except Exception as error:  # noqa: BLE001 (raised by the thread that waits for it)
             self.error = error
         finally:
@@ -125,10 +123,6 @@ class _Gathered(AccumulatorParam[_Results]):
     def addInPlace(self, value1: _Results, value2: _Results) -> _Results:  # noqa: N802 (PySpark's)
         """See PySpark."""
         return value1 + value2
-
-
-def _result_of(unit: bytes) -> bytes:
-    return encode_result(run_unit(decode_unit(unit)))
 
 
 def _reason(error: Exception) -> str:

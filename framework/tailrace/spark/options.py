@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 
@@ -38,9 +41,7 @@ _NAMES = {name.lower(): name for name in _READ}
 
 class Options:
     """Options as Spark passes them: text, with case-insensitive names.
-
-    Raises:
-        UsageError: An option is unknown.
+    Raises UsageError: an option is unknown.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -156,3 +157,27 @@ def _by_partition(text: str) -> dict[int, int]:
     if any(one < 0 for pair in found.items() for one in pair):
         raise ValueError(text)
     return found
+
+
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+
+
+@contextmanager
+def reported() -> Generator[None]:
+    """Report a ``TailraceError`` to the user of Spark by its message alone, which has the place and the fix.
+
+    PySpark would put the traceback of its worker process before it, and report both as the message of the failed query.
+    """
+    try:
+        yield
+    except TailraceError:
+        if _is_worker():
+            # PySpark reads it when it reports this error. Afterwards the process ends.
+            os.environ[_HIDE_TRACEBACK] = "1"
+        raise
+
+
+def _is_worker() -> bool:
+    """Whether PySpark started this process, and not a program that uses Tailrace."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

@@ -11,8 +11,7 @@ from tailrace.core.errors import BadRecordError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.event_columns import NO_EVENT, Events
 from tailrace.log.interface import TopicPartition
-from tailrace.spark.arrow import MisfitError, arrow_schema, batch, pa
-from tailrace.spark.columns import struct_type
+from tailrace.spark.columns import MisfitError, arrow_schema, batch, pa, struct_type
 from tailrace.state.columns import Column, plain
 
 ERROR, VALUE = "_error", "_value"

@@ -27,8 +27,7 @@ from tailrace.core.errors import UsageError
 from tailrace.history.reading.opening import open_history
 from tailrace.spark.columns import struct_type
 from tailrace.spark.cut import cut_of, with_cut
-from tailrace.spark.options import Options
-from tailrace.spark.reporting import reported
+from tailrace.spark.options import Options, reported
 from tailrace.spark.states import StateTable, StateTableReader
 from tailrace.spark.topics import TopicTable
 from tailrace.spark.writer import StateWriter
@@ -57,7 +56,11 @@ class TailraceSource(DataSource):
         """Reads the columns of ``schema``, at the cut that it carries."""
         with reported():
             table = _table(self._options.at(self._cut(schema)))
-            _check(schema, table)
+            if [(one.name, one.dataType) for one in schema] != [one[:2] for one in table.columns]:
+                raise UsageError(
+                    "the given schema is not that of the table",
+                    hint="Leave the schema out. Select columns by the option columns, or cast what is read.",
+                )
             return StateTableReader(table) if isinstance(table, StateTable) else table.reader()
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802, ARG002 (Spark's names)
@@ -91,14 +94,6 @@ class TailraceSource(DataSource):
                     hint='Write the rows that change: mode("append").',
                 )
             return StateWriter(self._options, schema)
-
-
-def _check(schema: StructType, table: TopicTable | StateTable) -> None:
-    if [(one.name, one.dataType) for one in schema] != [one[:2] for one in table.columns]:
-        raise UsageError(
-            "the given schema is not that of the table",
-            hint="Leave the schema out. Select columns by the option columns, or cast what is read.",
-        )
 
 
 def _table(options: Options) -> TopicTable | StateTable:

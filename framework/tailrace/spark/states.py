@@ -26,10 +26,8 @@ from tailrace.core.errors import UsageError
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
-from tailrace.spark.arrow import MisfitError, arrow_schema, batch, compute, pa
-from tailrace.spark.columns import in_spark, struct_type
-from tailrace.spark.options import Options
-from tailrace.spark.reporting import reported
+from tailrace.spark.columns import MisfitError, arrow_schema, batch, compute, in_spark, pa, struct_type
+from tailrace.spark.options import Options, reported
 from tailrace.spark.topics import chosen
 from tailrace.state.columns import Column, micros, plain
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -57,9 +55,7 @@ class TaskPart(ds.InputPartition):
 
 class StateTable:
     """One table of a snapshot, by the options.
-
-    Raises:
-        TailraceError: An option is wrong, or names something that does not exist.
+    Raises TailraceError: an option is wrong, or names something that does not exist.
     """
 
     def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:
@@ -154,8 +150,6 @@ class StateTableReader(ds.DataSourceReader):
                 except MisfitError as error:
                     hint = "Leave the column out (option columns), or read the stored rows (table=state)."
                     raise UsageError(str(error), hint=hint) from error
-
-    # --- the tables
 
     def _values(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
         table = self.table

@@ -31,9 +31,8 @@ from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import in_spark
-from tailrace.spark.options import Options
+from tailrace.spark.options import Options, reported
 from tailrace.spark.records import ERROR, VALUE, Batches
-from tailrace.spark.reporting import reported
 from tailrace.state.columns import Column
 
 AT_ONCE = 10_000
@@ -87,9 +86,7 @@ def _events(options: Options, topic: str) -> Events | None:
 
 class TopicTable:
     """A topic with its columns, by the options.
-
-    Raises:
-        TailraceError: An option is wrong, or names something that does not exist.
+    Raises TailraceError: an option is wrong, or names something that does not exist.
     """
 
     def __init__(self, options: Options, open_log: OpenLog) -> None:
@@ -173,9 +170,7 @@ class TopicTable:
 
     def check_topic(self, log: OneCommitLog) -> str:
         """What the log notes of the topic, in hex. Called before and after something is read.
-
-        Raises:
-            TopicReplacedError: Another topic has its name now.
+        Raises TopicReplacedError: another topic has its name now.
         """
         place = {TopicPartition(self.topic, 0): 0}
         note, wanted = log.note(place), self.options.get("topicId") or ""

@@ -37,11 +37,9 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.processes.app_loading import find_app
-from tailrace.spark.arrow import arrow_schema, compute, pa
+from tailrace.spark.columns import Restore, arrow_schema, compute, pa, restorer
 from tailrace.spark.cut import cut_of
-from tailrace.spark.options import Options
-from tailrace.spark.reporting import reported
-from tailrace.spark.restoring import Restore, restorer
+from tailrace.spark.options import Options, reported
 from tailrace.state.columns import plain
 from tailrace.state.snapshots import (
     Draft,

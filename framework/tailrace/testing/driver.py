@@ -207,8 +207,6 @@ class Driver(ABC):
             self._inputs.ended = True
         return self._news()
 
-    # --- a list of all that
-
     def run(self, items: Iterable[faults.Item]) -> Emitted:
         """Take a list of events and faults, one after the other, and return all events that became visible.
 
@@ -257,8 +255,6 @@ class Driver(ABC):
                     f"{item!r} is not an item of a run",
                     hint="Give (topic, event) pairs, and faults from tailrace.testing.",
                 )
-
-    # --- life
 
     def commit(self) -> Emitted:
         """Take all available records, commit, and return the events that became visible. For
@@ -316,16 +312,10 @@ class Driver(ABC):
             if not self._closed:
                 one.check_dead_letters()
 
-    # --- how
-
     @property
     @abstractmethod
     def _read_by_test(self) -> Sequence[View]:
         """The results of each service."""
-
-    @property
-    def _kind(self) -> str:
-        return type(self).__name__.lower()
 
     @property
     def _running(self) -> Sequence[Service]:
@@ -334,7 +324,9 @@ class Driver(ABC):
 
     def _start(self, services: Sequence[Service]) -> None:
         if self._closed:
-            raise UsageError(f"the {self._kind} is closed", hint="Use it inside of its with block.")
+            raise UsageError(
+                f"the {type(self).__name__.lower()} is closed", hint="Use it inside of its with block."
+            )
         for one in services:
             if not one.up:
                 with self._killing():

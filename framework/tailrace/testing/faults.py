@@ -86,9 +86,7 @@ Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | 
 def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:
     """Topic, event and timestamp of an item that is an event; without a timestamp the record bears the
     clock's time.
-
-    Raises:
-        UsageError: It is a fault.
+    Raises UsageError: it is a fault.
     """
     if isinstance(item, At):
         return item.topic, item.event, item.timestamp_ms

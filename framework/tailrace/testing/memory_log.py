@@ -27,14 +27,11 @@ from typing import Literal
 
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import CHANNEL, MAX_RECORD_BYTES, InputRecord, Output, RawOutput, record_of
-from tailrace.core.suggestions import did_you_mean
 from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 from tailrace.log.routing import Router
-from tailrace.log.topic_rules import PlainAdmin, check_existing
-from tailrace.testing.memory_partition import Partition, Transaction
-from tailrace.testing.memory_reader import MemoryReader
-from tailrace.testing.memory_tasks import MemoryOwners
+from tailrace.log.topic_rules import PlainAdmin, check_existing, unknown_topic
+from tailrace.testing.memory_partition import MemoryOwners, MemoryReader, Partition, Transaction
 
 Operation = Literal[
     "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"
@@ -267,11 +264,7 @@ class MemoryLog(MemoryOwners):
         try:
             return self._partitions[topic]
         except KeyError:
-            raise UnknownTopicError(
-                "there is no such topic in the log",
-                topic=topic,
-                hint=did_you_mean(topic, self._partitions, "Create it, or correct the name."),
-            ) from None
+            raise unknown_topic(topic, self._partitions) from None
 
     def at(self, topic: str, partition: int) -> Partition:
         """One partition of a topic. Raises UnknownTopicError if there is none."""
@@ -295,7 +288,6 @@ class MemoryWriter:
         self._in_doubt = False
 
     def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
-        """See ``Writer.append``."""
         self._enter("append")
         if self._open is None:
             self._open = Transaction()
@@ -308,7 +300,6 @@ class MemoryWriter:
         watermarks: Mapping[str, int | None] | None = None,
         /,
     ) -> Mapping[TopicPartition, int]:
-        """See ``Writer.commit``."""
         try:
             self._enter("commit")
             for name in watermarks or ():
@@ -331,12 +322,10 @@ class MemoryWriter:
         return ends
 
     def abort(self) -> None:
-        """See ``Writer.abort``."""
         self._enter("abort")
         self.end(keep=False)
 
     def close(self) -> None:
-        """See ``Writer.close``."""
         self._log.on_operation("close-writer")
         if self._log.is_holder(self):
             self.end(keep=False)

@@ -30,9 +30,7 @@ _HINT = (
 
 def replay(plan: Plan, log: OneCommitLog, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:
     """Replay every partition, and compare. ``settings`` are those of the first run.
-
-    Raises:
-        ReplayDivergedError: Something differs; it names the first difference.
+    Raises ReplayDivergedError: something differs; it names the first difference.
     """
 
     def live(partition: int) -> list[LiveState]:

@@ -22,9 +22,9 @@ from tailrace.core.declare.user_metrics import KINDS
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.storage import Store
 from tailrace.history.snapshots.start_from_snapshot import start_from
+from tailrace.runtime.clocks import Clock
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import Clock
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing.emitted import Out, Outbox
@@ -197,8 +197,6 @@ class Service:
         if self._folders is not None:
             folder = Path(self._folders.name) / str(self._generation) / str(number)
         return open_store(folder, StateIdentity(self.plan.app, number), self._memory)
-
-    # --- work
 
     def take_all(self) -> None:
         """Take what can be read, partition after partition."""

@@ -184,8 +184,6 @@ class System(Driver):
             for one in chosen
         }
 
-    # --- how
-
     @property
     def _read_by_test(self) -> Sequence[AppView]:
         return self._views

@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 
 from filelock import FileLock
 
-from tailrace.spark.java import check_java
+from tailrace.spark.session import check_java
 
 BROKER = Path(__file__).with_name("pom.xml")
 REGISTRY = Path(__file__).parents[2] / "registry" / "pom.xml"

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.spark.java import check_java
+from tailrace.spark.session import check_java
 from tests.kafka.broker.artefacts import jars
 from tests.kafka.broker.node import Node
 

@@ -390,18 +390,14 @@ def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
             found[attr] = known.get(attr) or Handler(
                 where, attr, value, roles, scope.for_function(value, vars(owner))
             )
-            _check_keys(found[attr])
+            for edge in found[attr].edges:
+                if isinstance(edge, Topic) and edge.key_of is None:
+                    raise DefinitionError(
+                        f"{where} takes {edge.name!r}, which has no key, so no instance can be found",
+                        hint="Declare the topic with key=, or take it with an @app.process function that emits to a "
+                        "topic with a key.",
+                    )
     return tuple(found[attr] for attr in sorted(found))
-
-
-def _check_keys(handler: Handler) -> None:
-    for edge in handler.edges:
-        if isinstance(edge, Topic) and edge.key_of is None:
-            raise DefinitionError(
-                f"{handler.where} takes {edge.name!r}, which has no key, so no instance can be found",
-                hint="Declare the topic with key=, or take it with an @app.process function that emits to a "
-                "topic with a key.",
-            )
 
 
 def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:

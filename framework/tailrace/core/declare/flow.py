@@ -147,8 +147,6 @@ class _Finder:
             circles=tuple(sorted(tuple(sorted(one)) for one in circles)),
         )
 
-    # --- edges
-
     def _follows(self, edge: Edge[Any, Any]) -> bool:
         """Whether an input follows its writers within the app."""
         one = self._inputs.get(edge)
@@ -170,8 +168,6 @@ class _Finder:
 
     def _channel(self, actor: str) -> str:
         return f"{self._inbox}{CHANNEL}{actor}"
-
-    # --- sources
 
     def _all_sources(self) -> dict[str, frozenset[str]]:
         found = self._found_sources()

@@ -371,7 +371,10 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         message_names=MappingProxyType(
             {type_: one for handler in declaration.handlers for type_, one in _message_names(handler)}
         ),
-        maps=tuple(_map(one) for one in declaration.of_kind("map")),
+        maps=tuple(
+            MapPlan(**_collection(one), key_codec=map_key_codec_for(one.types[0]))
+            for one in declaration.of_kind("map")
+        ),
         lists=tuple(CollectionPlan(**_collection(one)) for one in declaration.of_kind("list")),
         ttls=tuple(
             TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain, _stored_default(one, new))
@@ -459,10 +462,6 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
 def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Callable[[Any], bytes]:
     """The encoder of values that a handler has left; that of all values if those are ``settled``."""
     return codec.encode if settled else canonical_writer(declared, codec.encode)
-
-
-def _map(one: Field) -> MapPlan:
-    return MapPlan(**_collection(one), key_codec=map_key_codec_for(one.types[0]))
 
 
 def _collection(one: Field) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def declare_topic(
         _check_keyed(where, type, key)
     if "event_time" not in options and (event_time := marked_event_time(type, where)) is not None:
         options = {**options, "event_time": event_time}
-    key_type, key_of = _key(where, type, key, key_type)
+    key_type, key_of = (bytes | None, None) if key is None else value_reader(where, type, key, key_type)
     settings = _settings(where, type, key, options)
     return kind(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
 
@@ -83,11 +83,6 @@ def _check_keyed(where: str, type: Any, key: Path | None) -> None:
                 f"{spell(found)}",
                 hint=f"Write tr.Keyed[{spell(found)}].",
             )
-
-
-def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
-    """The type of a topic's keys, and the function that gets the key of an event."""
-    return (bytes | None, None) if key is None else value_reader(where, type, key, key_type)
 
 
 def value_reader(

@@ -12,7 +12,7 @@ KINDS: Final = ("count", "gauge", "observe")
 
 
 class Measurement(NamedTuple):
-    """One change of a user's metric: ``kind`` is one of ``KINDS``. The runtime adds others, see ``runtime.commit_measures``."""
+    """One change of a user's metric: ``kind`` is one of ``KINDS``. The runtime adds others, see ``runtime.commit_notes``."""
 
     kind: str
     name: Any

@@ -81,8 +81,6 @@ class Table(ActorTimers):
         self._bare: list[tuple[Any, bytes | None]] = []
         """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
-    # --- the unit ---
-
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
         """Read the rows of a run's keys in one call, if one in four keys of the last run was not live.
 

@@ -257,8 +257,6 @@ class Canonical:
         limit_ms = self._limit.watermark_ms
         return limit_ms is not None and self.tasks[0].watermarks.of_first_level >= limit_ms
 
-    # --- causes
-
     def _take(self, task: Task, number: int, heads: Sequence[Head]) -> Iterator[Task]:
         as_of_ms, taken = self._as_of_ms, 0
         if as_of_ms is not None:

@@ -11,17 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, product
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.value_rows import KeyRows, stored_timer, without
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.plan import ActorPlan, Plan
-    from tailrace.core.storage import StateReader
+from tailrace.core.storage import StateReader
 
 _SAME: Final[Any] = object()
 

@@ -14,23 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import IncompatibleStateError, UsageError
+from tailrace.core.storage import StateReader
 from tailrace.core.values.type_evolution import NO_TTL, Change, ChangeKind, evolve_fields, evolve_key
-from tailrace.core.values.type_schemas import ActorSchema
-
-if TYPE_CHECKING:
-    from tailrace.core.declare.plan import Plan
-    from tailrace.core.storage import StateReader
-    from tailrace.core.values.type_schemas import FieldSchema
-
+from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
 
 _A_FUNCTION: Final = "a function"
 _OTHER_KEY: Final = (
@@ -38,7 +34,6 @@ _OTHER_KEY: Final = (
     "msgspec.field(name=...). For another key give the actor another name, @app.actor(name=...): it begins "
     "without state."
 )
-
 
 _OTHER_MEANING: Final = (
     "What is stored was computed for the former one. Give the new one another name, so that it begins without state (its "

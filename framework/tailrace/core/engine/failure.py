@@ -121,7 +121,7 @@ def handler_error(
         partition=partition,
         offset=None if number < 0 else at,
         key=key,
-        timer=None if timer is None else _timer_text(*timer[1:]),
+        timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
         hint=_MISTAKE_HINT[policy] if is_mistake(error) else _HINT,
     )
 
@@ -178,10 +178,6 @@ def dead_letter_headers(
 
 def _bounded(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
-
-
-def _timer_text(name: str | None, time_ms: int) -> str:
-    return f"{name or 'unnamed'} at {time_ms} ms"
 
 
 def _traced(cause: BaseException) -> list[str]:

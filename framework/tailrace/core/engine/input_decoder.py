@@ -31,7 +31,6 @@ _name_of = itemgetter(0)
 BoundRoute = tuple[Route, Table | None]
 """A route, and the table of its actor in this task; None for a stateless function."""
 
-
 NEVER: Final = 1 << 63
 """A disorder so large that no event states a watermark."""
 

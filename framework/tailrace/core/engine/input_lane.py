@@ -79,7 +79,7 @@ class InputLane:
                 (
                     (at, source, mark if mark is None or as_of_ms is None else min(mark, as_of_ms))
                     for source in self.sources
-                    for at, mark in (() if delivered else _published(past, task, source))
+                    for at, mark in (() if delivered else past.upstream.get(task.plan.sources[source], ()))
                 ),
                 key=itemgetter(0, 1),
             )
@@ -164,10 +164,6 @@ class InputLane:
     def next_offset(self) -> int:
         """The offset up to which all records have been taken."""
         return self.heads[self.at][0] if self.fill() else self.end
-
-
-def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
-    return past.upstream.get(task.plan.sources[source], ())
 
 
 def _order_time(head: Head) -> int | None:

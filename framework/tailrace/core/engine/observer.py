@@ -178,8 +178,6 @@ class _WatchedUnits(Units):
         self._record: InputRecord | None = None
         self._timer: tuple[str | None, int] = (None, rows.EVENT_TIME)
 
-    # --- units
-
     def record(
         self,
         number: int,
@@ -254,8 +252,6 @@ class _WatchedUnits(Units):
             error = dict(headers).get("tailrace-error", b"").decode(errors="replace")
             self._watch.observer.passed_over(self._moment(), f"it failed, as it did then: {error}")
         super().skip(number, at, record, headers)
-
-    # --- calls of the observer
 
     def _at_timer(self, domain: int) -> None:
         fired = self.unit.fired

@@ -415,9 +415,7 @@ class OrderedTask(TaskState):
 
     def refilled(self) -> None:
         """Check that the events wait that waited at the cut.
-
-        Raises:
-            IncompatibleStateError: They are not the same.
+        Raises IncompatibleStateError: they are not the same.
         """
         for operator, ordered in self._resumed.items():
             found = self._sweep.waiting[operator].lows()

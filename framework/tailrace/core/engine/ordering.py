@@ -209,9 +209,8 @@ class Sweep(Firing):
 
     def resumed(self, cut: Mapping[str, Ordered], dropped: Collection[str]) -> dict[int, Ordered]:
         """What a cut has, by operator.
-
-        Raises:
-            IncompatibleStateError: Events wait for an operator that does not take them any more, or handles them on arrival.
+        Raises IncompatibleStateError: events wait for an operator that does not take them any more, or
+        handles them on arrival.
         """
         plan, found = self.units.plan, dict[int, Ordered]()
         numbers = {one.name: one.index for one in plan.operators}

@@ -200,8 +200,6 @@ class Replay:
         limits = self._limit.offsets
         self._ends = [min(ends[one.name], limits.get(one.name, FOREVER)) for one in task.plan.inputs]
 
-    # --- causes
-
     def _cause(self, cause: Sequence[int], *, last: bool) -> bool:
         task = self.task
         code, *arguments = cause

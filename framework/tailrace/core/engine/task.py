@@ -65,8 +65,6 @@ class Task(OrderedTask):
     _straight: DirectCall = INDIRECT
     """The direct call of the current run."""
 
-    # --- causes ---
-
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
         """Take an input's records in order, from ``heads[start]``. Returns the index of the first not taken.
 

@@ -352,8 +352,6 @@ class TaskState:
         """The number of instances and collections touched since the last commit."""
         return sum(len(table.dirty) for table in self._cells.tables) + len(self._cells.dirty_collections)
 
-    # --- results ---
-
     def take_outputs(self) -> list[Output]:
         """The outputs since the last call, numbered."""
         return list(map(output_of, self.take_numbered()))

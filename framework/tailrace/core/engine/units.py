@@ -45,7 +45,6 @@ _DELIVERIES = 1_000
 TIMER = -1
 """Replaces the input number if a unit is the firing of a timer."""
 
-
 Failure: TypeAlias = HandlerError | WrongPartitionError | BadRecordError
 NewFailures: TypeAlias = Callable[[Failure, BaseException | None, OnError], None]
 """Called with a failure that the first run did not have, its cause (None for a refused record), and the app's

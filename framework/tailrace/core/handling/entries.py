@@ -212,8 +212,6 @@ class Entries:
                 self._floor[None] = name
         self.write(name, value)
 
-    # --- the unit ---
-
     def seal(self) -> None:
         """Encode the touched entries. DurableTypeError or UsageError for a value that cannot be stored."""
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
@@ -360,8 +358,6 @@ class Entries:
         self._parts.fresh = False
         if len(self._live) + len(self._as_sealed) > _KEEP_LIVE:
             self.forget_live()
-
-    # --- all of them ---
 
     def names(
         self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False

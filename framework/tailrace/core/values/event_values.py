@@ -129,9 +129,6 @@ def _may_lose_a_float(event: Any) -> bool:
         return True
 
 
-# --- what a reader gets ---
-
-
 def is_comparable(declared: Any) -> bool:
     """Whether a type declares all its content, so can be compared: msgspec chooses how to decode ``Any``."""
     return not _has_part(inspect.type_info(declared), _UNTYPED)

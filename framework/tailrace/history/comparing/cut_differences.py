@@ -37,7 +37,8 @@ _COUNTED = {
 def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
     """The differences of two cuts of an app; empty for the same moment. None: a task without a commit."""
     if one is None or other is None:
-        return [] if one is other else [Change("commits", *(_commits(cut) for cut in (one, other)))]
+        commits = ("none" if cut is None else f"{cut.tape:,}" for cut in (one, other))
+        return [] if one is other else [Change("commits", *commits)]
     found = position_changes(one.positions, other.positions)
     for name, what in _COUNTED.items():
         found += _differing(what, getattr(one.totals, name), getattr(other.totals, name))
@@ -66,9 +67,10 @@ def in_one_line(found: list[Change]) -> str:
 
 def position_changes(one: Mapping[str, int], other: Mapping[str, int]) -> list[Change]:
     """The inputs in which two tasks have different positions."""
+    pairs = [(name, (one.get(name), other.get(name))) for name in sorted({**one, **other})]
     return [
         Change(name, *("nothing" if at is None else f"{at:,}" for at in pair))
-        for name, pair in sorted(_both(one, other).items())
+        for name, pair in pairs
         if pair[0] != pair[1]
     ]
 
@@ -114,11 +116,3 @@ def _differing(what: str, one: object, other: object) -> list[Change]:
     if one == other:
         return []
     return [Change(what, *(f"{each:,}" if isinstance(each, int) else str(each) for each in (one, other)))]
-
-
-def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:
-    return {name: (one.get(name), other.get(name)) for name in {**one, **other}}
-
-
-def _commits(cut: tape.Cut | None) -> str:
-    return "none" if cut is None else f"{cut.tape:,}"

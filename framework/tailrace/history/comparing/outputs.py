@@ -18,7 +18,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import Change, changes, instant
 from tailrace.core.errors import TailraceError
-from tailrace.core.records import Headers, Output
+from tailrace.core.records import Output
 from tailrace.history.comparing.differences import Difference, Differences, first_apart
 from tailrace.history.reading.app_history import Emitted, hash_of
 
@@ -165,7 +165,7 @@ def output_picture(plan: Plan, output: Output) -> dict[str, str]:
         shown |= {name: repr(getattr(event, name)) for name in fields}
     else:
         shown["value"] = repr(event)
-    return shown | _headers(output.headers)
+    return shown | {f"header {name}": value.decode(errors="replace") for name, value in output.headers}
 
 
 def output_event(plan: Plan, output: Output) -> Any:
@@ -193,7 +193,3 @@ def _output_key(plan: Plan, output: Output) -> str:
         return repr(output.key if codec is None or output.key is None else codec(output.key))
     except (TailraceError, ValueError):
         return repr(output.key)
-
-
-def _headers(headers: Headers) -> dict[str, str]:
-    return {f"header {name}": value.decode(errors="replace") for name, value in headers}

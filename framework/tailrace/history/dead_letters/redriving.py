@@ -19,12 +19,7 @@ import msgspec
 from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import Redriven, redriven_header
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import (
-    ForeignLogError,
-    LogUnavailableError,
-    ReplacedVersionError,
-    TopicReplacedError,
-)
+from tailrace.core.errors import LogUnavailableError, ReplacedVersionError, TopicReplacedError
 from tailrace.core.names import (
     BROADCAST,
     broadcast_of,
@@ -36,7 +31,7 @@ from tailrace.core.names import (
 from tailrace.core.records import UNREADABLE, Output
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
-from tailrace.history.reading.stretches import OnHidden, scan
+from tailrace.history.reading.stretches import OnHidden, decoding, scan
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
@@ -88,18 +83,14 @@ def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dic
         return True
 
     found: dict[str, tuple[How, int]] = {}
+    hint = "Find who else writes to it. Until then it is not certain which dead letters were redriven."
     for record in scan(log, topic, 0, on_hidden=on_hidden):
         if record.key is None:
             continue
-        try:
+        with decoding(topic, record, "note of a redrive", hint):
             note = _note.decode(record.value or b"")
             if is_there(note.letters):
                 found[record.key.decode()] = note.how, record.timestamp_ms
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ForeignLogError(
-                f"the topic {topic!r} has a record at offset {record.offset} which is no note of a redrive: {error}",
-                hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
-            ) from error
     return found
 
 

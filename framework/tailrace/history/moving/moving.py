@@ -202,8 +202,6 @@ class Moving:
         names += [name for of in (redriven_of, upgrades_of) for name in map(of, self._apps) if name in known]
         return [name for name in dict.fromkeys(names) if name not in changelogs]
 
-    # --- the steps
-
     def _leave(self) -> None:
         """From here on, the apps can be started on neither log."""
         before = all(is_at(self._source, app, "left", self._target) for app in self._apps)

@@ -182,8 +182,6 @@ class _Reshaping:
             )
         return frozenset(waiting)
 
-    # --- the steps
-
     def _copy(self, names: Sequence[str]) -> tuple[list[Copied], dict[str, list[int]]]:
         """Copy topics; returns what was copied, and by input where each new task continues."""
         source, plan = self._source, self._before

@@ -81,8 +81,6 @@ class AppHistory:
                     hint=f"Declare partitions={known[name].partitions}, or give the app with another number another name.",
                 )
 
-    # --- its position
-
     def committed(self, partition: int, *, with_rows: bool = False, end: int | None = None) -> Committed:
         """The last cut of a partition below the offset ``end`` of its changelog; with the rows of the changelog.
         Raises OffsetGoneError: the log has deleted some of these rows.
@@ -105,8 +103,6 @@ class AppHistory:
             if decoded.number >= stop:
                 return
             yield decoded
-
-    # --- its inputs and outputs
 
     def source(self, partition: int) -> Source:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""

@@ -26,13 +26,8 @@ def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
 def needed_topics(plan: Plan) -> list[NeededTopic]:
     """All topics that an app needs on any log: its internal ones, then those that it declares."""
     own = internal_topics(plan)
-    roles: dict[str, Role] = {
-        plan.changelog_topic: "changelog",
-        plan.tape_topic: "tape",
-        plan.dead_letters_topic: "dead-letters",
-        plan.inbox_topic: "inbox",
-    }
-    found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
+    roles: tuple[Role, ...] = ("changelog", "tape", "dead-letters", "inbox")
+    found = [NeededTopic(name, role, one) for role, (name, one) in zip(roles, own.items(), strict=True)]
     repartition = plan.forwarded
     inputs = {one.name for one in plan.inputs} - own.keys()
     tables = {one.name for one in plan.topics.values() if one.is_table}

@@ -106,9 +106,6 @@ def drive(way: Iterable[Task], tasks: Sequence[Task], sinks: Sequence[Sink]) -> 
         sink.commit(task)
 
 
-# --- along the tape
-
-
 class Step(NamedTuple):
     """What a task has just replayed: the causes of one commit of the first run."""
 

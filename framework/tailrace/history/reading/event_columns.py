@@ -21,7 +21,6 @@ from tailrace.state.columns import JSON, Column, column, columns_of, complete, p
 TYPE = "_type"
 """The column with the type of an event, in a topic of several types."""
 
-
 NO_EVENT: dict[str, Any] = {}
 """The columns of a record without an event."""
 

@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from tailrace.core.errors import ForeignLogError, OffsetsDisagreeError, TopicReplacedError
+from tailrace.core.errors import OffsetsDisagreeError, TopicReplacedError
 from tailrace.core.records import Output
-from tailrace.history.reading.stretches import scan
+from tailrace.history.reading.stretches import decoding, scan
 from tailrace.log.interface import Log, StoredLog, TopicPartition, TopicSettings
 
 HANDED_OVER: Final = "tailrace.handed-over"
@@ -67,15 +67,9 @@ def noted(log: Log, rows: Collection[str] | None = None) -> dict[str, Offsets]:
     """What topics of rows stand for, or those of all imports. A topic that was deleted stands for nothing."""
     found: dict[str, _Past] = {}
     for record in scan(log, HANDED_OVER, 0) if HANDED_OVER in log.topics() else ():
-        try:
-            found[(record.key or b"").decode(errors="surrogateescape")] = msgspec.json.decode(
-                record.value or b"", type=_Past
-            )
-        except msgspec.MsgspecError as error:
-            raise ForeignLogError(
-                f"the topic {HANDED_OVER!r} has a record at offset {record.offset} which is no note of it: {error}",
-                hint="Find the program that writes to it.",
-            ) from error
+        with decoding(HANDED_OVER, record, "note of it", "Find the program that writes to it."):
+            name = (record.key or b"").decode(errors="surrogateescape")
+            found[name] = msgspec.json.decode(record.value or b"", type=_Past)
     here: dict[str, Offsets] = {}
     for name, note in found.items():
         with suppress(TopicReplacedError):

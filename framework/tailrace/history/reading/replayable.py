@@ -1,4 +1,4 @@
-"""Whether the log still has all that the tasks of an app have read.
+"""Whether the log still has all that the tasks of an app have read, and whether a limit lies in what is left of their history.
 
 A replay or a rebuild along the tape is refused if an input has lost records that it begins with, with the first one that is left. It
 begins with a task's first record, or with the snapshot that the task was started from. An archive holds what the log has deleted. What
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.errors import OffsetGoneError, OptionError
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log
+from tailrace.state.snapshots import Snapshot
 
 ELSEWHERE = "Rebuild it from an archive (--archive), or from a newer snapshot (--from-snapshot)."
 BEFORE_SNAPSHOT = "Read an archive (--archive), or start from a newer snapshot (--from-snapshot)."
@@ -54,3 +59,39 @@ def gone(log: Log, name: str, number: int, began: int, what: str, hint: str) -> 
         offset=began,
         hint=hint,
     )
+
+
+def check_after_beginning(
+    plan: Plan,
+    limits: Limits,
+    number: int,
+    snapshot: Snapshot | None,
+    cut: tape.Cut | None,
+    *,
+    asked: bool = False,
+) -> None:
+    """Refuse limits that a task has passed in the snapshot that it begins with, at ``cut``.
+    ``asked``: the snapshot was requested. Otherwise the tape begins with it. Raises OptionError.
+    """
+    if snapshot is None or cut is None:
+        return
+    marks = Watermarks(plan)
+    marks.resume(cut)
+    limit = limits.of(number)
+    passed = [
+        f"{name} at {cut.positions[name]}, after the limit {offset}"
+        for name, offset in sorted(limit.offsets.items())
+        if offset < cut.positions.get(name, 0)
+    ]
+    if limit.watermark_ms is not None and limit.watermark_ms <= marks.of_first_level:
+        passed.append(
+            f"the watermark at {instant(marks.of_first_level)}, at or after the limit {instant(limit.watermark_ms)}"
+        )
+    if passed:
+        raise OptionError(
+            f"partition {number} begins with the snapshot {snapshot.manifest.id}, which stands after the limit: {'; '.join(passed)}",
+            hint="Name a limit after the snapshot, or begin with an earlier snapshot."
+            if asked
+            else "Name a limit after the snapshot. The tape has no history before it; a rebuild in canonical order "
+            "(--order canonical) has.",
+        )

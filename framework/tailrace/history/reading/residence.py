@@ -27,10 +27,10 @@ from typing import Literal
 
 import msgspec
 
-from tailrace.core.errors import AppMovedError, ForeignLogError, TaskOwnedError
+from tailrace.core.errors import AppMovedError, TaskOwnedError
 from tailrace.core.names import moves_of
 from tailrace.core.records import Output
-from tailrace.history.reading.stretches import last
+from tailrace.history.reading.stretches import decoding, last
 from tailrace.log.interface import Log, ServiceLog, TopicSettings
 
 Step = Literal["arriving", "left", "arrived", "given up", "stayed"]
@@ -51,15 +51,14 @@ def last_move(log: Log, app: str) -> Move | None:
     """The last record of an app's moves; None if it was never moved."""
     topic = moves_of(app)
     found = last(log, topic, 0) if topic in log.topics() else None
-    try:
-        return None if found is None else _move.decode(found.value or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        offset = -1 if found is None else found.offset
-        raise ForeignLogError(
-            f"the topic {topic!r} has a record at offset {offset} which is no move of the app: {error}",
-            hint="Find who else writes to it. If the app was never moved, delete the topic; otherwise delete what is behind the record of "
-            "its last move.",
-        ) from error
+    if found is None:
+        return None
+    hint = (
+        "Find who else writes to it. If the app was never moved, delete the topic; otherwise delete what is behind the record of "
+        "its last move."
+    )
+    with decoding(topic, found, "move of the app", hint):
+        return _move.decode(found.value or b"")
 
 
 def note_move(log: Log, apps: Sequence[str], move: Move) -> None:

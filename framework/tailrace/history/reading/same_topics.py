@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
@@ -26,10 +26,8 @@ from tailrace.history.reading.left_inputs import abandoned_with
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, TopicPartition
 
-
-class _Noted(NamedTuple):
-    note: bytes
-    positions: dict[TopicPartition, int]
+_Noted: TypeAlias = tuple[bytes, dict[TopicPartition, int]]
+"""A note of the log, and the positions that it was made of."""
 
 
 def noted_header(plan: Plan, log: Log, partition: int, positions: Mapping[str, int]) -> Headers:
@@ -122,9 +120,6 @@ def check_changelog(plan: Plan, log: Log, partition: int) -> None:
         )
 
 
-# --- internal
-
-
 def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
     """The notes of all tasks of an app."""
     changelog, known = changelog_in(log, app), log.topics()
@@ -141,12 +136,10 @@ def _noted(
     if last is None or note is None:
         return
     positions = {**tape.decode_cut(last.value or b"").positions, tape_of(app): 0}
-    yield _Noted(
-        note, {TopicPartition(name, partition): at for name, at in positions.items() if name in topics}
-    )
+    yield note, {TopicPartition(name, partition): at for name, at in positions.items() if name in topics}
     for name, one in abandoned_with(last).items():
         if name in inputs and name not in positions:
-            yield _Noted(one.note, {TopicPartition(name, partition): one.position})
+            yield one.note, {TopicPartition(name, partition): one.position}
 
 
 def _beginnings(topics: Iterable[str]) -> dict[TopicPartition, int]:

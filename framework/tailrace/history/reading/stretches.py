@@ -15,13 +15,16 @@ missing record would then give a wrong result. All other readers accept a partia
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
+import msgspec
+
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.errors import ForeignLogError, OffsetGoneError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
@@ -29,6 +32,7 @@ OnHidden: TypeAlias = Callable[[TopicPartition, int, int], object]
 """Called if an open transaction hides the rest of a partial stretch: with its first offset, and the end."""
 AT_ONCE = 10_000
 """Number of records to read at once, by default."""
+_offset = attrgetter("offset")
 
 
 def batches(
@@ -186,5 +190,11 @@ def _ends_before(place: TopicPartition, position: int, stop: int) -> OffsetGoneE
     )
 
 
-def _offset(record: InputRecord) -> int:
-    return record.offset
+@contextmanager
+def decoding(topic: str, record: InputRecord, what: str, hint: str) -> Generator[None]:
+    """Decode a record of a topic of ours inside the block. Raises ForeignLogError: it is none, something else has written it."""
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        what = f"the topic {topic!r} has a record at offset {record.offset} which is no {what}: {error}"
+        raise ForeignLogError(what, hint=hint) from error

@@ -32,10 +32,10 @@ from typing import Literal
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import ForeignLogError, ReplacedVersionError
+from tailrace.core.errors import ReplacedVersionError
 from tailrace.core.names import upgrades_of
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.reading.stretches import last
+from tailrace.history.reading.stretches import decoding, last
 from tailrace.log.interface import Log, Writer
 
 UpgradeStep = Literal["begun", "fenced", "ready", "done", "given up"]
@@ -102,13 +102,8 @@ def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade
 
 
 def _decoded(record: InputRecord, topic: str) -> Upgrade:
-    try:
+    with decoding(topic, record, "upgrade of the app", "Find who else writes to it."):
         return _upgrade.decode(record.value or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ForeignLogError(
-            f"the topic {topic!r} has a record that is no upgrade of the app: {error}",
-            hint="Find who else writes to it.",
-        ) from error
 
 
 def note_upgrade(writer: Writer, app: str, upgrade: Upgrade) -> None:

@@ -23,8 +23,7 @@ from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismat
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.dead_letters.redriving import open_letters
 from tailrace.history.reading.beginnings import check_not_edited
-from tailrace.history.reading.limits import check_after_beginning
-from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
+from tailrace.history.reading.replayable import WITHOUT_DELETED, check_after_beginning, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
 from tailrace.history.rebuilding.job import Settled, Target
 from tailrace.history.rebuilding.past import HistorySource

@@ -52,7 +52,8 @@ def code_of(reference: str, plan: Plan) -> dict[str, str]:
     parts = {"app version": plan.version, "app partitions": str(plan.partitions)}
     parts |= {f"environment {name}": value for name, value in environment().items()}
     parts |= {f"sources {name}": _digest(name) for name in own}
-    parts["names beside the app"] = _names_in(roots)
+    # What can be imported from their folders, or zips, at their top level.
+    parts["names beside the app"] = " ".join(sorted({one.name for one in iter_modules(sorted(roots))}))
     return parts | {f"package {name}": version for name, version in _installed().items()}
 
 
@@ -91,11 +92,6 @@ def _installed() -> Mapping[str, str]:
 
 
 _distributions = cache(metadata.packages_distributions)
-
-
-def _names_in(folders: Iterable[str]) -> str:
-    """The names of what can be imported from folders, or zips, at their top level."""
-    return " ".join(sorted({one.name for one in iter_modules(sorted(folders))}))
 
 
 def _digest(name: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -21,15 +21,19 @@ from msgspec.structs import replace
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import OptionError, SendsDifferError
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.errors import OptionError, SendsDifferError, TailraceError
+from tailrace.core.values.keys import KeyCodec
 from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.last_reads import last_reads
+from tailrace.history.reading.left_inputs import abandoned_before
+from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
-from tailrace.history.rebuilding.manifest import manifest_of, notes_of_part
 from tailrace.history.rebuilding.output_files import outputs_folder, publish_outputs
-from tailrace.history.rebuilding.past import open_source, opened_past
+from tailrace.history.rebuilding.past import HistorySource, open_source, opened_past
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request, checked
@@ -38,7 +42,8 @@ from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Place, Snapshots
+from tailrace.processes.environment import environment
+from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
 from tailrace.state.snapshots.manifest import MANIFEST
 
 _SHOWN = 5
@@ -213,8 +218,6 @@ class _Rebuild:
             return None
         return done
 
-    # --- the end
-
     def _publish(self, job: Job, tasks: Sequence[TaskResult], report: RebuildReport) -> None:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
@@ -243,9 +246,7 @@ def _discard(job: Job) -> None:
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:
     """The folder where a rebuild keeps intermediate files.
-
-    Raises:
-        UsageError: The snapshots go to an object store, and no folder was given.
+    Raises UsageError: the snapshots go to an object store, and no folder was given.
     """
     if request.execution.work is not None:
         return Path(request.execution.work) / plan.app / id
@@ -261,3 +262,81 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
 def identity(request: Request, plan: Plan, log: OneCommitLog) -> str:
     """The id by which an interrupted rebuild is found: of the same request and log."""
     return hashlib.sha256(msgspec.msgpack.encode((request, plan.app, log.identity))).hexdigest()[:16]
+
+
+def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], notes: Sequence[str]) -> Manifest:
+    """The manifest of a snapshot. If it holds all of a moment of the log, the manifest has this moment."""
+    request = job.request
+    whole = not (request.limited or request.keys)
+    ends = job.ends if whole else {}
+    if not whole and job.delivers_sends:  # all tasks run as one: no record of the app to itself is in flight
+        ends = {name: job.ends[name] for name in own_inputs(past.plan) if name in job.ends}
+    return Manifest(
+        id=job.snapshot,
+        app=job.app,
+        version=job.version,
+        partitions=job.partitions,
+        created_ms=job.created_ms,
+        kind="incremental" if request.to.incremental else "full",
+        parent=job.base if request.to.incremental else None,
+        name=request.to.name,
+        source=job.order,
+        environment=environment(),
+        position=job.position if whole else None,
+        ends=ends,
+        keys=request.keys,
+        as_of_ms=request.as_of_ms,
+        tasks=tuple(_entry(one, job, past) for one in tasks),
+        notes=tuple(notes),
+    )
+
+
+def _entry(result: TaskResult, job: Job, past: HistorySource) -> TaskEntry:
+    cut, state = result.cut or b"", result.state
+    left = abandoned_before(past.beginning(job, result.partition), cut) if cut else {}
+    return TaskEntry(
+        result.partition,
+        cut,
+        result.changelog_position,
+        state.schema,
+        state.files,
+        last_reads(past.log, result.partition, cut, left),
+        state.waiting,
+        left,
+    )
+
+
+def notes_of_part(job: Job, plan: Plan, tasks: Sequence[TaskResult]) -> Iterator[str]:
+    """Notes about what a snapshot does not hold: other keys, or messages at a limit."""
+    keys = job.request.keys
+    if keys:
+        yield f"it holds {_named(keys)} only"
+    if missing := _without_state(plan, keys, tasks):
+        yield f"there is no state of {_named(missing)}"
+    if job.request.limited and not job.delivers_sends and plan.has_messages:
+        yield "messages that were under way where it stops are not in it"
+
+
+def _named(keys: Sequence[str]) -> str:
+    return f"the key{'' if len(keys) == 1 else 's'} {', '.join(keys)}"
+
+
+def _without_state(plan: Plan, keys: Sequence[str], results: Sequence[TaskResult]) -> list[str]:
+    """The requested keys for which no actor has a row."""
+    found = {key for result in results for key in result.state.named_keys}
+    codecs = [one.key_codec for one in plan.actors]
+    return [
+        text
+        for text in keys
+        if not any(
+            _encoded(codec, key) in found for key in named_keys(plan, (text,)).keys for codec in codecs
+        )
+    ]
+
+
+def _encoded(codec: KeyCodec, key: Any) -> bytes | None:
+    """The bytes of a key; None if the codec does not accept it."""
+    try:
+        return codec.encode(key)
+    except (TailraceError, TypeError, ValueError):
+        return None

@@ -49,10 +49,7 @@ class Engine(Protocol):
 
         The engine calls ``on_progress`` from time to time, in the thread that iterates. A caller that stops
         iterating cancels the remaining units.
-
-        Raises:
-            WorkerLostError: A process has ended, or cannot be started. Finished work is kept in the work
-            folder.
+        Raises WorkerLostError: a process has ended, or cannot be started. Finished work is kept in the work folder.
         """
         ...
 

@@ -18,7 +18,6 @@ from tailrace.state.snapshots.arrow import pa, parquet
 _ROWS = 50_000
 _READ_AT_ONCE = 20_000
 
-
 MANIFEST = "outputs.json"
 
 

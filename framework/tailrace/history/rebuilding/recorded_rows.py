@@ -42,7 +42,6 @@ _AT_ONCE = 2_000_000
 _SHOWN = 3
 _DELETED = hash(None)
 
-
 _OTHER_CODE = (
     "the code is not the one that ran, though its version is the same (another order of fields is enough), or it is "
     "not deterministic"

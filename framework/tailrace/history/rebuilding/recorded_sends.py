@@ -57,9 +57,7 @@ class Sends:
 
     def take(self, outputs: Iterable[Output], until: int | None = None) -> None:
         """Compare outputs. Recorded ones with numbers below ``until`` must not be left then.
-
-        Raises:
-            SendsDifferError: The app is sent another record than is recorded.
+        Raises SendsDifferError: the app is sent another record than is recorded.
         """
         topics, waiting = self._topics, self._next
         for one in outputs:

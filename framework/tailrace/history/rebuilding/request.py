@@ -126,11 +126,15 @@ _request = msgspec.msgpack.Decoder(Request)
 
 def checked(request: Request) -> Request:
     """The request with absolute paths, so that it does not depend on a working folder.
-
-    Raises:
-        UsageError: An option has a wrong type or value.
+    Raises UsageError: an option has a wrong type or value.
     """
-    _check_types(request)
+    try:  # structs do not look at types, and a snapshot could not be read again
+        _request.decode(msgspec.msgpack.encode(request))
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"the request has an option of a wrong type or value: {error}",
+            hint='See tailrace.history.rebuilding.request; app= is a text such as "package.module:app".',
+        ) from None
     if request.to.outputs != "none" and not request.to.outputs.startswith(PARQUET):
         raise OptionError(
             f"outputs cannot go to {request.to.outputs!r}",
@@ -164,17 +168,6 @@ def _check_incremental(request: Request) -> None:
             "an incremental snapshot lies where its parent does, from which it continues",
             hint="Name a base in the place of the snapshot.",
         )
-
-
-def _check_types(request: Request) -> None:
-    """Refuse values of wrong types, which structs do not look at: a snapshot could not be read again."""
-    try:
-        _request.decode(msgspec.msgpack.encode(request))
-    except (TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(
-            f"the request has an option of a wrong type or value: {error}",
-            hint='See tailrace.history.rebuilding.request; app= is a text such as "package.module:app".',
-        ) from None
 
 
 def task_settings() -> TaskSettings:

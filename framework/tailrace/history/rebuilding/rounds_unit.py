@@ -53,7 +53,6 @@ from tailrace.history.rebuilding.work_folder import WorkFolder
 
 _AT_ONCE = 10_000
 
-
 Sent: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 """A record that the app has sent: event time, timestamp, key, value, headers."""
 SentTo: TypeAlias = tuple[str, int]

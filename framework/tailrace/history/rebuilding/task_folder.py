@@ -73,9 +73,6 @@ class TaskFolder:
         return iter(BlockReader[Frame](self.outputs.path, Frame))
 
 
-# --- into the snapshot
-
-
 class _Counted:
     """Iterates over rows, and counts the rows and keys of the actors."""
 

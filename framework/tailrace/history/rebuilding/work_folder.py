@@ -100,23 +100,13 @@ class WorkFolder:
                 pass
 
     def make(self) -> None:
-        """Create the folders that units work in.
-
-        Raises:
-            StateUnavailableError: No space, no permission.
-        """
+        """Create the folders that units work in. Raises StateUnavailableError: no space, no permission."""
         with state_failures(self.path, "making the work folder"):
             for folder in self._folders:
                 folder.mkdir(parents=True, exist_ok=True)
 
-    # --- the job
-
     def job(self) -> Job | None:
-        """The job that has begun here; None if there is none.
-
-        Raises:
-            CorruptStateError: It cannot be read.
-        """
+        """The job that has begun here; None if there is none. Raises CorruptStateError: it cannot be read."""
         try:
             data = (self.path / "job").read_bytes()
         except FileNotFoundError:
@@ -155,8 +145,6 @@ class WorkFolder:
             self.path.rmdir()
             self.path.parent.rmdir()
 
-    # --- results of units
-
     def result(self, unit: str) -> UnitResult | None:
         """The result of a unit; None if it is not done."""
         try:
@@ -182,8 +170,6 @@ class WorkFolder:
         """Forget the result of a unit whose files are missing: the unit must run again."""
         (self._done / unit).unlink(missing_ok=True)
 
-    # --- progress
-
     def report(self, unit: str, records: int, of: int, *, now: bool = False) -> None:
         """Record the progress of a unit; most calls do nothing."""
         at_s = time.monotonic()
@@ -207,8 +193,6 @@ class WorkFolder:
             found.records += one.records
             found.of += one.of
         return found
-
-    # --- writing
 
     @staticmethod
     def _write(place: Path, data: bytes) -> None:

@@ -18,7 +18,7 @@ from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplaySt
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
-from tailrace.processes.hash_seeds import another_seed, given_seed
+from tailrace.processes.environment import another_seed, given_seed
 
 _IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fewer workers."
 

@@ -131,8 +131,6 @@ class PartitionReplay(TapeSink):
             self._report.differences.add(Difference(kind="position", partition=self._number, where=where))
         return found.in_log is not False
 
-    # --- outputs and state of the task
-
     def other_code(self, version: str, /) -> None:
         """See ``TapeSink.other_code``."""
         self._report.note(other_version(version, self._plan.version))

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.engine.describe_rows import Change, Picture, changes, entry_name, instant, picture
+from tailrace.core.engine.describe_rows import Picture, changes, entry_name, instant, picture
 from tailrace.core.engine.observer import Call, Moment, Observer
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import Output, RawOutput
@@ -41,8 +41,6 @@ class Trace(Observer):
         self._before: Picture = {}
         self._shown: Moment | None = None
 
-    # --- Observer
-
     def begins(self, call: Call) -> None:
         """See ``Observer.begins``."""
         if call.actor is not None and call.moment.key in self._traced:
@@ -58,7 +56,7 @@ class Trace(Observer):
         self._show(call.moment)
         self._write("  ", (call.handler, "bold"))
         for one in told:
-            self._write(f"    {_change(one)}")
+            self._write(f"    {one.label}: {one.was} → {one.is_}")
         for output in made:
             event = repr(output_event(self._plan, output))
             self._write(f"    emits to {output.topic!r}: ", (event, "green"))
@@ -77,8 +75,6 @@ class Trace(Observer):
             name = f"{actor.name}.{entry_name(actor, what)}"
             self._write(_time(moment.at), f"  {name} has expired", begins=moment)
             self._shown = None
-
-    # --- the output
 
     def _show(self, moment: Moment) -> None:
         """Write the line of a record or timer once, before the first of its handlers."""
@@ -104,7 +100,3 @@ class Trace(Observer):
 
 def _time(at_ms: int) -> Part:
     return instant(at_ms), "cyan"
-
-
-def _change(one: Change) -> str:
-    return f"{one.label}: {one.was} → {one.is_}"

@@ -122,8 +122,6 @@ class Holding:
             return Held(name, "unapplied", "what its writers publish has not come to this task yet")
         return self._by_events(one, mark, is_empty=position <= self._log.start_offset(*place))
 
-    # --- sources that follow their events
-
     def _by_events(self, one: InputPlan, mark: int, *, is_empty: bool) -> Held:
         idle = f"it counts as idle after {spelled(one.idle_after_ms)} without any"
         if is_empty:
@@ -131,8 +129,6 @@ class Holding:
         if not is_instant(mark):
             return Held(one.name, "empty", f"none of its records has brought a watermark; {idle}")
         return Held(one.name, "read", f"all records are read; {idle}")
-
-    # --- sources that follow writers
 
     def _by_writers(self, name: str, mark: int, lag: int, *, own: bool) -> Held | None:
         """The writer that a source waits for; None if the task only has to read more."""

@@ -8,14 +8,19 @@ folding it. The owner of a task is in its claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Literal
 
 import msgspec
 
+from tailrace.core import rows
+from tailrace.core.counting import counted
+from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
 from tailrace.core.durations import A_DAY_MS, A_MINUTE_MS, is_instant, spelled
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.query import QueryReader
 from tailrace.core.engine.tape import Idleness
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
@@ -24,12 +29,10 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import oldest_ms
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.same_topics import replaced_topics
-from tailrace.history.reading.stretches import batches, last
+from tailrace.history.reading.stretches import batches, first, last
 from tailrace.history.reading.tape_records import tape_record
-from tailrace.history.status.event_time_problems import cause_of, kept_too_short
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.status.last_failure import LastFailure, last_failure
-from tailrace.history.status.stored import Stored, stored
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
 
@@ -241,3 +244,99 @@ def _follows(one: InputPlan) -> Follows:
 
 def _known(watermark_ms: int) -> int | None:
     return watermark_ms if is_instant(watermark_ms) else None
+
+
+class Stored(msgspec.Struct):
+    """What one task has stored of an actor."""
+
+    keys: int = 0
+    rows: int = 0
+    bytes: int = 0
+    """Of the names and values of the rows, before any compression."""
+    timers: int = 0
+    """Without those of values that expire."""
+    open: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """In operators and fields of the library: how many windows, sessions and cases are open, or events of each input kept."""
+
+
+def stored(plan: Plan, log: Log, partition: int) -> dict[str, Stored]:
+    """By actor, at the last commit of a task. Takes the memory and time of folding its partition of the changelog."""
+    found = {one.name: Stored() for one in plan.actors}
+    committed = AppHistory(plan, log).committed(partition, with_rows=True)
+    if committed.cut is None or committed.rows is None:
+        return found
+    marks, reader = Watermarks(plan), QueryReader(plan, partition, committed.rows)
+    marks.resume(tape.decode_cut(committed.cut))
+    actors = {one.name: one for one in plan.actors}
+    state = committed.rows.scan(rows.STATE, rows.prefix_end(rows.STATE))
+    for prefix, some in groupby(state, lambda one: rows.key_prefix(one[0])):
+        of_key, at = dict(some), rows.read_state_row(prefix)
+        if (actor := actors.get(at.actor)) is None:
+            continue  # it is declared no more
+        one, spread = found[actor.name], rows.spread({row[len(prefix) :]: of_key[row] for row in of_key})
+        timers = {row: rows.decode_timer(value) for row, value in spread.items() if row[:1] == b"t"}
+        one.keys += 1
+        one.rows += len(of_key)
+        one.bytes += sum(len(row) + len(value) for row, value in of_key.items())
+        one.timers += sum(row[2:3] != rows.EXPIRY for row in timers)
+        if actor.schema.meaning:
+            due = (timer.time_ms - 1 for row, timer in timers.items() if row[1] == rows.EVENT_TIME)
+            fired_ms = min([marks.of_operator[actor.index], *due])
+            instance = reader.instance(actor.cls, actor.key_codec.decode(at.key))
+            for name, count in declaration_of(actor.cls).opened(instance, fired_ms).items():
+                one.open[name] = one.open.get(name, 0) + count
+    return found
+
+
+def kept_too_short(plan: Plan, log: Log, now_ms: int) -> Iterator[str]:
+    """A sentence or two for each topic that keeps records for a shorter time than events wait in ordered actors: a start reads again
+    what waits. By what is declared, and by what waits in the tasks of the app.
+    """
+    ordered, known = {one.index for one in plan.operators if one.ordered}, log.topics()
+    for one in plan.inputs:
+        waits = ordered.intersection(one.moves, (route.operator for route in one.routes))
+        kept_ms = known[one.name].retention_ms if waits and one.name in known else None
+        if kept_ms is None:
+            continue
+        longest_ms = max(each.out_of_order_ms for each in plan.inputs if waits.intersection(each.moves))
+        oldest_ms = min(_waiting(plan, log, one.name), default=now_ms)
+        if longest_ms > kept_ms:
+            why = f"for up to the out_of_order of {spelled(longest_ms)}"
+        elif now_ms - oldest_ms > kept_ms:
+            why = f"the oldest one is of {instant(oldest_ms)}"
+        else:
+            continue
+        yield (
+            f"{one.name!r} keeps records for {spelled(kept_ms)}, and events wait in it for longer, to be handled in event-time "
+            f"order: {why}. If one is deleted before it is handled, the app does not start any more. Keep the topic for longer"
+        )
+
+
+def _waiting(plan: Plan, log: Log, topic: str) -> Iterator[int]:
+    """In each task, the timestamp of the first record of a topic that waits."""
+    for number in range(plan.partitions):
+        found = last_cut(log, TopicPartition(plan.changelog_topic, number))
+        cut = None if found is None or found.value is None else tape.decode_cut(found.value)
+        lows = (
+            [] if cut is None else [one.lows[topic][0] for one in cut.ordered.values() if topic in one.lows]
+        )
+        record = first(log, topic, number, min(lows)) if lows else None
+        if record is not None:
+            yield record.timestamp_ms
+
+
+_SECOND_MS = 1_000
+
+
+def cause_of(plan: Plan, source: str, late: int, idle_ms: int) -> str:
+    """The number of late events, the source that had been idle, for how long, and what helps."""
+    one = next((each for each in plan.inputs if each.name == source), None)
+    what = f"{counted(late, 'event')} late because {source!r} had been idle for {shown(idle_ms)}"
+    if one is None or one.watermark == "upstream":
+        return f"{what}, as its writers were: raise the idle_after of their inputs"
+    return f"{what}: raise its idle_after ({spelled(one.idle_after_ms)})"
+
+
+def shown(duration_ms: int) -> str:
+    """A duration in seconds, or larger units; a short one in milliseconds."""
+    return spelled(duration_ms if duration_ms < _SECOND_MS else duration_ms // _SECOND_MS * _SECOND_MS)

@@ -17,9 +17,8 @@ from tailrace.history.reading.upgrades import Upgrade, last_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.history.rebuilding.request import Order
-from tailrace.lab.about import About
 from tailrace.lab.upgrade.steps import Say, Sides, Steps, UpgradeReport, first_that_goes
-from tailrace.lab.versions import Version, placed
+from tailrace.lab.versions import About, Version, placed
 from tailrace.log.interface import TopicSettings
 from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Place

@@ -51,9 +51,8 @@ from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
-from tailrace.lab.about import About
 from tailrace.lab.upgrade.generation import close_generation
-from tailrace.lab.versions import Version
+from tailrace.lab.versions import About, Version
 from tailrace.log.interface import StoredLog, Writer
 from tailrace.state.snapshots import Manifest, Place, Snapshots
 
@@ -165,8 +164,6 @@ class Steps:
         found = self._before or replace(self._upgrade, step="given up")
         note_upgrade(self._writer, self._app, found)
 
-    # --- the record, and the snapshots
-
     def _note(self, step: UpgradeStep) -> None:
         self._upgrade = replace(self._upgrade, step=step)
         note_upgrade(self._writer, self._app, self._upgrade)
@@ -184,8 +181,6 @@ class Steps:
     def _made(self) -> list[Manifest]:
         """The snapshots of the rounds."""
         return [one for one in self._snapshots.list() if (one.name or "").startswith(self._named(""))]
-
-    # --- the rounds
 
     def _catch_up(self) -> None:
         """Rounds until one is small, or not much shorter than the one before."""
@@ -241,8 +236,6 @@ class Steps:
         report = self._sides.advance(request, where)
         self.report.rounds += 1
         self.report.order = report.order
-
-    # --- the cut-over
 
     def _cut_over(self) -> None:
         """From the end of old to the state with which new begins."""

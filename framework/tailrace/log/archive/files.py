@@ -113,9 +113,7 @@ def _table(records: Sequence[InputRecord]) -> Any:
 
 class ChunkRecords:
     """The records of a chunk in memory, as Arrow has them; those that are taken become Python's.
-
-    Raises:
-        ArchiveError: A file is missing, damaged, or does not hold what its chunk says.
+    Raises ArchiveError: a file is missing, damaged, or does not hold what its chunk says.
     """
 
     def __init__(self, root: Place, content: ChunkContent, chunk: Chunk, wanted: Wanted = EVERYTHING) -> None:

@@ -125,10 +125,7 @@ class Chunk:
 
 class Archive:
     """The archive of one log, in a folder that was there or is made by the first who writes to it.
-
-    Raises:
-        ArchiveError: The folder holds something else.
-        FormatError: A newer version wrote it.
+    Raises ArchiveError: the folder holds something else; FormatError: a newer version wrote it.
     """
 
     def __init__(self, folder: Place) -> None:
@@ -165,8 +162,6 @@ class Archive:
             (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT, identity)))
             self.exists, self.log_identity = True, identity
 
-    # --- topics
-
     def topics(self) -> dict[str, TopicSettings]:
         """The topics that have been archived, as they were kept."""
         found: dict[str, TopicSettings] = {}
@@ -188,13 +183,9 @@ class Archive:
         (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
         self._notes[topic] = note
 
-    # --- chunks
-
     def chunks(self, place: TopicPartition) -> list[Chunk]:
         """The chunks of a partition, by their offsets.
-
-        Raises:
-            ArchiveError: One does not begin where the one before ends: something else has written or deleted here.
+        Raises ArchiveError: one does not begin where the one before ends: something else has written or deleted here.
         """
         entries = self._chunk_folder(place).entries()
         found = sorted(chunk for one in entries if (chunk := Chunk.named(one.name)) is not None)
@@ -220,8 +211,6 @@ class Archive:
 
     def _chunk_folder(self, place: TopicPartition) -> Place:
         return self.folder / _CHUNKS / quoted(place.topic) / str(place.partition)
-
-    # --- ends
 
     def ends(self, topics: Iterable[str]) -> Ends | None:
         """The ends of topics at the latest moment up to which they were archived together, if any."""

@@ -43,9 +43,7 @@ class ArchivedLog:
     """See the head of this file; implements ``OneCommitLog``.
 
     ``log`` is closed with it. ``wanted`` says what readers need; anything else may then be missing in what they give.
-
-    Raises:
-        LogUnavailableError: There is no archive.
+    Raises LogUnavailableError: there is no archive.
     """
 
     def __init__(
@@ -112,9 +110,7 @@ class ArchivedLog:
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
         """The chunks that are read for a partition: those that reach up to the log.
-
-        Raises:
-            ArchiveError: The archive is that of another log, or of an end that the log has lost.
+        Raises ArchiveError: the archive is that of another log, or of an end that the log has lost.
         """
         found = self._chunks.get(place)
         if found is None:
@@ -191,9 +187,7 @@ class ArchivedLog:
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The ends of topics as of one commit: the log's last, or the last that is archived as a whole.
-
-        Raises:
-            UnknownTopicError: One of them is not there.
+        Raises UnknownTopicError: one of them is not there.
         """
         names = [*topics]
         if self.log is not None and all(map(self._log_of, names)):

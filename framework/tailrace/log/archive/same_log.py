@@ -33,9 +33,7 @@ _log = logging.getLogger("tailrace.log")
 
 def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -> None:
     """Compare a partition of the archive with the log.
-
-    Raises:
-        ArchiveError: The archive is that of another log, or of an end that the log has lost.
+    Raises ArchiveError: the archive is that of another log, or of an end that the log has lost.
     """
     chunks = archive.chunks(place)
     if not chunks:

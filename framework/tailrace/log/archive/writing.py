@@ -147,7 +147,9 @@ class _Archiving:
                 if len(records) >= self._options.records_per_chunk:
                     self._add(place, start, position, records, published)
                     start, records, published = position, [], []
-                self._say(place, position, end, len(records))
+                if self._tell is not None:
+                    pending = self._report.records + len(records)
+                    self._tell(ArchiveStatus(*place, position, end, pending))
         if position > start:
             self._add(place, start, position, records, published)
 
@@ -194,10 +196,6 @@ class _Archiving:
         self._archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
         self._report.chunks += 1
         self._report.records += len(records)
-
-    def _say(self, place: TopicPartition, position: int, end: int, pending: int) -> None:
-        if self._tell is not None:
-            self._tell(ArchiveStatus(*place, position, end, self._report.records + pending))
 
 
 @contextmanager

@@ -33,9 +33,8 @@ from tailrace.log.embedded.database import SHARED_MEMORY, WAL, Connection, as_wa
 from tailrace.log.embedded.failures import failing, is_failed_sync, outcome_is_open
 from tailrace.log.embedded.holders import appenders, not_free
 from tailrace.log.embedded.lock import NOTE, NoteFile
-from tailrace.log.embedded.opened import OpenedLog
 from tailrace.log.embedded.rows import Changes
-from tailrace.log.embedded.view import View, lost_commits
+from tailrace.log.embedded.view import OpenedLog, View, lost_commits
 from tailrace.log.options import FsyncPolicy
 
 _CHECKPOINT_PAGES = 1024
@@ -105,9 +104,7 @@ class Appender(OpenedLog[Changes]):
 
     def sync(self) -> None:
         """Wait until all commits of this process are on the disk, whatever the policy.
-
-        Raises:
-            CorruptLogError: They may not be.
+        Raises CorruptLogError: they may not be.
         """
         if covered := self._commits:
             with failing(self.folder, "syncing the log"):
@@ -125,8 +122,6 @@ class Appender(OpenedLog[Changes]):
             self._closing.clear()
         with self._mutex:
             self.disconnect()
-
-    # --- one turn
 
     def _begun(self) -> Changes:
         changes = self.opened()
@@ -201,8 +196,6 @@ class Appender(OpenedLog[Changes]):
         """End the transaction if it is still open: SQLite itself ends it after some errors."""
         if changes.connection.in_transaction:
             changes.connection.execute("ROLLBACK")
-
-    # --- the disk
 
     def _checkpoint(self, connection: Connection) -> None:
         """Copy the WAL into the database. If it fails, the commits stay in the WAL, and a later turn tries again."""

@@ -47,9 +47,7 @@ _bytes_only = frozenset((bytes,)).issuperset
 
 def encode_outputs(outputs: Sequence[RawOutput]) -> Iterator[tuple[bytes, int, int]]:
     """Blocks for outputs of one partition: bytes, number of records, highest timestamp.
-
-    Raises:
-        UsageError: A timestamp or header is of a type that ``decode`` refuses.
+    Raises UsageError: a timestamp or header is of a type that ``decode`` refuses.
     """
     for begin in range(0, len(outputs), MOST_RECORDS):
         yield from _encode_some(outputs[begin : begin + MOST_RECORDS])
@@ -76,9 +74,7 @@ def encode_records(records: Sequence[InputRecord]) -> tuple[bytes, int]:
 
 def decode(data: bytes, base: int) -> list[InputRecord]:
     """The records of a block whose first offset is ``base``.
-
-    Raises:
-        msgspec.DecodeError: The data is not a block. A check of its checksum finds this earlier.
+    Raises msgspec.DecodeError: the data is not a block. A check of its checksum finds this earlier.
     """
     columns = _decoder.decode(data)
     keys = columns.keys

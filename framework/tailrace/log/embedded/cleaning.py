@@ -69,8 +69,10 @@ class _Past(NamedTuple):
 
 def clean(appender: Appender, at_ms: int, deletions_kept_ms: int) -> Cleaned:
     """See ``EmbeddedLog.clean``."""
-    with _alone(appender.folder) as alone:
-        if not alone:
+    with closing(FileLock(appender.folder / _LOCK)) as lock:
+        with failing(appender.folder, "cleaning the log"):
+            is_alone = lock.acquire()
+        if not is_alone:
             return Cleaned(busy=True)
         before = _total_bytes(appender)
         _move_starts(appender, at_ms)
@@ -112,15 +114,6 @@ def _past(rows: Rows, place: int) -> _Past:
 def _total_bytes(appender: Appender) -> int:
     with appender.view.moment() as rows:
         return sum(values[-1] for _, values in rows.all(PARTITIONS))
-
-
-@contextmanager
-def _alone(folder: Path) -> Generator[bool]:
-    """Lock the log for a cleaning. Yields False if another process holds the lock."""
-    with closing(FileLock(folder / _LOCK)) as lock:
-        with failing(folder, "cleaning the log"):
-            acquired = lock.acquire()
-        yield acquired
 
 
 @contextmanager
@@ -254,7 +247,14 @@ class _Compaction:
     def run(self) -> int:
         """Compact. Returns how many blocks were rewritten."""
         rewritten = self._rewrite(self._chosen())
-        self._remember()
+        past = self._past
+        waits = past.through > 0 and not self._waited and past.through_ms <= self._at_ms
+        then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
+        with self._appender.turn("compacting a topic") as changes:
+            looked = changes.bounds(self._place).bytes - sum(
+                block.length for block in changes.blocks(self._place, self._end)
+            )
+            changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
         return rewritten
 
     def _chosen(self) -> Kept:
@@ -314,7 +314,8 @@ class _Compaction:
                 rewritten += len(run)
                 run, records, size = [], [], 0
             if not is_full:
-                found = self._records(block)
+                with self._view.moment() as rows:
+                    found = rows.records(block)
                 records += found if stays is None else [found[at] for at in sorted(stays)]
                 run.append(block)
                 size += block.length
@@ -322,10 +323,6 @@ class _Compaction:
             self._replace(run, records, kept)
             rewritten += len(run)
         return rewritten
-
-    def _records(self, block: Block) -> list[InputRecord]:
-        with self._view.moment() as rows:
-            return rows.records(block)
 
     def _replace(self, run: list[Block], records: list[InputRecord], kept: Kept) -> None:
         """Replace a run of blocks by one block."""
@@ -345,19 +342,6 @@ class _Compaction:
             bounds = changes.bounds(self._place)
             size = bounds.bytes - sum(one.length for one in run) + len(data)
             changes.put(PARTITIONS, (self._place,), bounds._replace(bytes=size))
-
-    def _remember(self) -> None:
-        past = self._past
-        waits = past.through > 0 and not self._waited and past.through_ms <= self._at_ms
-        then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
-        with self._appender.turn("compacting a topic") as changes:
-            looked = changes.bounds(self._place).bytes - sum(
-                block.length for block in changes.blocks(self._place, self._end)
-            )
-            changes.put(CLEANINGS, (self._place,), _Past(looked, *then))
-
-
-# --- the file
 
 
 def _give_back(appender: Appender) -> None:

@@ -92,9 +92,7 @@ def _folder_for(folder: Path) -> Generator[None]:
 
 def check_machine(folder: Path) -> None:
     """Check that a log that is in use is on a file system of this machine.
-
-    Raises:
-        LogUnavailableError: It is on a file system of a network.
+    Raises LogUnavailableError: it is on a file system of a network.
     """
     kind = file_system_of(folder)
     if kind in _OF_A_NETWORK:

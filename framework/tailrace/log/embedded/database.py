@@ -174,9 +174,8 @@ def sync(path: Path) -> None:
 
 def opened(path: Path, *, create: bool = False) -> Connection:
     """A connection to a database as it is.
-
-    Raises:
-        LogUnavailableError: It was open when this process was forked: SQLite would take the parent's locks for its own.
+    Raises LogUnavailableError: it was open when this process was forked: SQLite would take the parent's locks
+    for its own.
     """
     real = Path(os.path.realpath(path))  # as SQLite names it, however the path is spelled
     process = _processes.setdefault(real, os.getpid())

@@ -111,9 +111,7 @@ class NoteFile(FileLock):
     @contextmanager
     def held(self) -> Generator[None]:
         """Hold the lock inside the block.
-
-        Raises:
-            LogUnavailableError: The holder did not release the lock in time; or the folder cannot be written.
+        Raises LogUnavailableError: the holder did not release the lock in time; or the folder cannot be written.
         """
         with closing(FileLock(self.path)) as lock:
             with failing(self.path.parent, "opening the log"):

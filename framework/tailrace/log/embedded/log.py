@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tailrace.core.errors import TopicMismatchError
+from tailrace.core.errors import CorruptLogError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender
-from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
 from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
+from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.embedded.lock import NoteFile
 from tailrace.log.embedded.placing import EmbeddedPlacer
 from tailrace.log.embedded.reader import EmbeddedReader
@@ -27,6 +27,9 @@ from tailrace.log.plain_log import PlainLog
 from tailrace.log.routing import Router
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
 from tailrace.log.topic_rules import PlainAdmin, check_existing
+
+_MOST_FINDINGS = 10
+"""After which SQLite looks no further."""
 
 
 class EmbeddedLog(PlainLog):
@@ -128,9 +131,7 @@ class EmbeddedLog(PlainLog):
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """The end offsets of topics, all as of one commit: the last one that this process can see.
-
-        Raises:
-            UnknownTopicError: One of the topics does not exist.
+        Raises UnknownTopicError: one of the topics does not exist.
         """
         with self._view.moment() as rows:
             return Ends(rows.state().commits, {topic: rows.ends(topic) for topic in topics})
@@ -217,10 +218,7 @@ class EmbeddedLog(PlainLog):
         """Change for how long, or up to which size, a topic's records are kept. None: no limit.
 
         The next ``clean`` deletes the records past the limit.
-
-        Raises:
-            UnknownTopicError: The topic does not exist.
-            TopicMismatchError: The topic is compacted.
+        Raises UnknownTopicError: the topic does not exist; TopicMismatchError: the topic is compacted.
         """
         with self._appender.turn("changing a topic") as changes:
             before = changes.topic(topic)
@@ -236,8 +234,6 @@ class EmbeddedLog(PlainLog):
     def _keep_all(self, topic: str) -> None:
         self.set_retention(topic, retention_ms=None, retention_bytes=None)
 
-    # --- the file
-
     @property
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: 16 random bytes."""
@@ -246,12 +242,10 @@ class EmbeddedLog(PlainLog):
 
     def verify(self) -> None:
         """Read the whole log and check it. The WAL grows meanwhile with what is committed.
-
-        Raises:
-            CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
+        Raises CorruptLogError: a row is missing or does not match its checksum, or the file is damaged.
         """
         with self.compaction_paused(), self._view.moment("verifying the log") as rows:
-            verify(rows)
+            _verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
@@ -273,8 +267,6 @@ class EmbeddedLog(PlainLog):
         self._view.close()
         self._note.close()
 
-    # --- internal
-
     def _bounds(self, topic: str, partition: int) -> Bounds:
         with self._view.moment() as rows:
             return rows.bounds(rows.place(topic, partition))
@@ -292,3 +284,24 @@ def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:
     if values is not None:
         check_existing(topic, Topic(*values).settings, settings)
     return values is not None
+
+
+def _verify(rows: Rows) -> None:
+    """SQLite checks the structure of the file, and each block of records its checksum and its place."""
+    said = [str(row[0]) for row in rows.connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")]
+    if said != ["ok"]:
+        first, *others = [line for one in said for line in one.splitlines() if not line.startswith("***")]
+        least = "at least " if len(others) + 1 >= _MOST_FINDINGS else ""
+        more = f", and {least}{len(others)} more findings" if others else ""
+        raise CorruptLogError(f"the file is damaged: {first}{more}", path=str(rows.path), hint=DAMAGED)
+    for topic in rows.topics().values():
+        for place in topic.places:
+            start, end, _, size = rows.bounds(place)
+            at = None
+            for block in rows.blocks(place):
+                rows.records(block)
+                if block.first != at and (at is not None or block.first > start):
+                    raise rows.damage("a block", place, at or start)
+                at, size = block.end, size - block.length
+            if (start if at is None else at) != end or size:
+                raise rows.damage("a block", place, at or start)

@@ -17,11 +17,11 @@ import msgspec
 
 from tailrace.core.errors import CorruptLogError, UnknownTopicError
 from tailrace.core.records import InputRecord
-from tailrace.core.suggestions import did_you_mean
 from tailrace.log.embedded import blocks as blocks_
 from tailrace.log.embedded.database import LOW_BITS, OFFSETS, PARTITIONS, TOPICS, Connection, Table
 from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.topic_rules import unknown_topic
 
 _MOST_KEPT = 20_000
 """Number of small rows that are kept in memory."""
@@ -172,12 +172,7 @@ class Rows:
         """The settings of a topic, and where it is."""
         values = self.get(TOPICS, name)
         if values is None:
-            known = [key[0] for key, _ in self.all(TOPICS)]
-            raise UnknownTopicError(
-                "there is no such topic in the log",
-                topic=name,
-                hint=did_you_mean(name, known, "Create it, or correct the name."),
-            )
+            raise unknown_topic(name, [key[0] for key, _ in self.all(TOPICS)])
         return Topic(*values)
 
     def topics(self) -> dict[str, Topic]:
@@ -281,8 +276,6 @@ class Rows:
         low = topic << LOW_BITS
         rows = self.connection.execute(_LAST_PUBLISHED, (low, low | min(number, _LOW)))
         return [_published(row) for row in rows]
-
-    # --- internal
 
     def damage(self, what: str, place: int | None = None, offset: int | None = None) -> CorruptLogError:
         """The error for a row that is missing, or a block that does not match its checksum."""

@@ -72,9 +72,7 @@ class EmbeddedTasks(ClaimedTasks):
 
 def owner_of(folder: Path, app: str, number: int) -> Owner | None:
     """The owner of a task; None if there is none. Changes nothing, and needs no write permission.
-
-    Raises:
-        LogUnavailableError: The folder cannot be read.
+    Raises LogUnavailableError: the folder cannot be read.
     """
     path = _path(folder, app, number)
     with failing(folder, f"looking who owns the task {app}/{number}"):

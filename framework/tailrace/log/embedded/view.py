@@ -8,20 +8,89 @@ the number is the same, the small rows that were read before are still valid.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import apsw
 
-from tailrace.core.errors import CorruptLogError
-from tailrace.log.embedded.database import connect
-from tailrace.log.embedded.failures import DAMAGED
+from tailrace.core.errors import CorruptLogError, TailraceError
+from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL, connect, forked
+from tailrace.log.embedded.failures import DAMAGED, failing, of_sqlite
 from tailrace.log.embedded.lock import last_note
-from tailrace.log.embedded.opened import OpenedLog
 from tailrace.log.embedded.rows import Rows
+
+RowsT = TypeVar("RowsT", bound=Rows)
+
+
+class OpenedLog(ABC, Generic[RowsT]):
+    """The rows of the log in ``folder``, opened on demand. ``others``: files that belong to it, besides those of SQLite.
+
+    A file of the log may be deleted or replaced. SQLite continues with the file that it has open, and what it writes to it is
+    lost. So a writer looks in each turn, and a reader once a second.
+    """
+
+    def __init__(self, folder: Path, *others: str) -> None:
+        self.folder = folder
+        self.path = folder / DATABASE
+        self._paths = [folder / name for name in (DATABASE, WAL, SHARED_MEMORY, *others)]
+        self._inodes: dict[Path, int] = {}
+        self._rows: RowsT | None = None
+        self._process = os.getpid()
+
+    @abstractmethod
+    def _open(self) -> RowsT:
+        """Open the log."""
+
+    def opened(self) -> RowsT:
+        """The rows, of the connection that is open, or of a new one.
+        Raises LogUnavailableError: it was open when this process was forked.
+        """
+        if self._rows is None:
+            self._rows, self._process, self._inodes = self._open(), os.getpid(), {}
+            self.check_files()
+        elif self._process != os.getpid():
+            raise forked(self.folder)
+        return self._rows
+
+    def check_files(self) -> None:
+        """Check that the files are still those of the log. The first check notes which they are.
+        Raises CorruptLogError: one was deleted or replaced; LogUnavailableError: the folder cannot be read.
+        """
+        with failing(self.folder, "looking at the log's files"):
+            found = {path: _inode(path) for path in self._paths}
+        wrong = [path.name for path, inode in self._inodes.items() if inode not in (0, found[path])]
+        if wrong:
+            raise CorruptLogError(
+                f"{', '.join(wrong)}: deleted or replaced while this process had the log open",
+                path=str(self.folder),
+                hint="End all processes of the log, and start them again. If commits are lost, the start reports it.",
+            )
+        self._inodes = found
+
+    def error(self, error: apsw.Error, doing: str) -> TailraceError:
+        """Our error for an error of SQLite."""
+        number = 0 if self._rows is None else self._rows.connection.system_errno
+        return of_sqlite(error, self.path, doing, number)
+
+    def disconnect(self) -> None:
+        """Close the connection. It is opened again on demand."""
+        if self._rows is not None and self._process == os.getpid():
+            self._rows.connection.close()
+        self._rows = None
+
+
+def _inode(path: Path) -> int:
+    """The inode of a file; 0 if there is none yet: a copy of a log has no WAL before it is written to."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 class View(OpenedLog[Rows]):
@@ -108,9 +177,7 @@ class View(OpenedLog[Rows]):
 
 def lost_commits(rows: Rows) -> int:
     """How many commits a power loss has taken. They were not synced.
-
-    Raises:
-        CorruptLogError: Commits are missing that were synced.
+    Raises CorruptLogError: commits are missing that were synced.
     """
     note = last_note(rows.path.parent)  # before the rows are read: others commit meanwhile
     commits = rows.state().commits

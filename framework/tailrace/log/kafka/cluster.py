@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tailrace.core.errors import LogUnavailableError, TailraceError, UnknownTopicError
-from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import CREDENTIALS, as_log_error, kafka_error, passes
@@ -23,7 +22,7 @@ from tailrace.log.kafka.library import AdminClient, At, Consumer, KafkaError, ad
 from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.options import NewTopics
 from tailrace.log.threads import in_thread
-from tailrace.log.topic_rules import check_existing
+from tailrace.log.topic_rules import check_existing, unknown_topic
 
 _R = TypeVar("_R")
 
@@ -89,9 +88,7 @@ class Cluster:
 
     def create(self, topic: str, settings: TopicSettings, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, or check that one has these settings. Returns once all of its partitions have a leader.
-
-        Raises:
-            TopicMismatchError: It exists with other settings.
+        Raises TopicMismatchError: it exists with other settings.
         """
         new = admin_library().NewTopic(
             self.prefix + topic,
@@ -124,20 +121,12 @@ class Cluster:
         return {name: len(replicas) for name, replicas in self.listed().topics.items()}
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """The settings of topics, asked now.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
-        """
+        """The settings of topics, asked now. Raises UnknownTopicError: one of them does not exist."""
         wanted, counts = list(topics), self.names()
         for topic in wanted:
             if topic not in counts:
                 self._check_not_hidden(topic)
-                raise UnknownTopicError(
-                    "there is no such topic in the log",
-                    topic=topic,
-                    hint=did_you_mean(topic, counts, "Create it, or correct the name."),
-                )
+                raise unknown_topic(topic, counts)
         found = {topic: described(counts[topic], config) for topic, config in self.config_of(wanted).items()}
         self._described.update(found)
         return found
@@ -334,9 +323,7 @@ class Cluster:
         self, topics: Iterable[str], asked: Mapping[str, Any] | None = None
     ) -> dict[str, tuple[str, int]]:
         """The ids of topics, and their numbers of partitions; ``asked`` are answers that may be here already.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
+        Raises UnknownTopicError: one of them does not exist.
         """
         found: dict[str, tuple[str, int]] = {}
         answers = asked

@@ -85,7 +85,12 @@ class Connection:
         addresses, prefix = parse_url(url)
         self.addresses = addresses
         self.prefix = prefix
-        self.settings = {**_from_environment(), **(settings or {})}
+        from_environment = {
+            name.removeprefix(_PREFIX).lower().replace("_", "."): value
+            for name, value in os.environ.items()
+            if name.startswith(_PREFIX)
+        }
+        self.settings = {**from_environment, **(settings or {})}
         for name in self.settings:
             plain = name.split(".", 1)[1] if name.startswith(tuple(f"{role}." for role in _ROLES)) else name
             if plain in _FIXED:
@@ -184,9 +189,7 @@ class Connection:
 
 def parse_url(url: str) -> tuple[str, str]:
     """The addresses and the prefix in the URL of a cluster.
-
-    Raises:
-        OptionError: It has no address, or a wrong address or prefix.
+    Raises OptionError: it has no address, or a wrong address or prefix.
     """
     addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
     named = all(map(_ADDRESS.fullmatch, addresses.split(",")))
@@ -196,11 +199,3 @@ def parse_url(url: str) -> tuple[str, str]:
             hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
         )
     return addresses, prefix
-
-
-def _from_environment() -> dict[str, str]:
-    return {
-        name.removeprefix(_PREFIX).lower().replace("_", "."): value
-        for name, value in os.environ.items()
-        if name.startswith(_PREFIX)
-    }

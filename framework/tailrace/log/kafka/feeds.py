@@ -67,16 +67,15 @@ class Feed:
     def add(self, offset: int, one: Published) -> None:
         """Take in the next publication."""
         self.read_to = offset + 1
-        found = counted(one, self._topic_id)
-        if found is None:
+        if (found := counted(one, self._topic_id)) is None:
             return
-        one = found
-        self._last[one.name] = one
-        self._recent.append((offset, one))
+        self._last[found.name] = found
+        self._recent.append((offset, found))
         if len(self._recent) > 2 * self._stretch:
-            self._forget_old()
+            while len(self._recent) > self._stretch:
+                self._recent_from = self._recent.popleft()[0] + 1
         for waiting in self._waiting:
-            waiting.add(one)
+            waiting.add(found)
 
     def waiting(self, partition: int, position: int) -> Waiting:
         """Those of a partition that a reader at a position has not used yet."""
@@ -117,11 +116,6 @@ class Feed:
             found = counted(one, self._topic_id)
             if found is not None:
                 yield offset, found
-
-    def _forget_old(self) -> None:
-        while len(self._recent) > self._stretch:
-            offset, _ = self._recent.popleft()
-            self._recent_from = offset + 1
 
 
 class Waiting:

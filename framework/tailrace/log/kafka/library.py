@@ -18,11 +18,7 @@ KafkaError: TypeAlias = Any
 
 
 def library(name: str = "confluent_kafka") -> Any:
-    """The library, or a module of it.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """The library, or a module of it. Raises MissingExtraError: it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -25,7 +25,6 @@ from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.feeds import Feed
 from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
-from tailrace.log.kafka.listed_topics import ListedTopics
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
@@ -47,14 +46,41 @@ _HANGS_S = 90.0
 _HIDDEN = (WATERMARKS, PUBLISHERS)
 
 
+class ListedTopics(Mapping[str, TopicSettings]):
+    """What ``Log.topics`` returns. The settings of all topics are asked for when one is first needed.
+
+    Most callers only look for a name, which any broker tells at once. The settings of all topics are a much longer answer, and need the
+    right to read them (DescribeConfigs).
+    """
+
+    def __init__(self, cluster: Cluster, names: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._settings: dict[str, TopicSettings | None] = dict.fromkeys(names)
+        """None: they were not asked for yet, or the topic was deleted before they were."""
+
+    def __getitem__(self, topic: str) -> TopicSettings:
+        found = self._settings[topic]
+        if found is None:
+            left = self._settings.keys() & self._cluster.names()
+            self._settings.update(described := self._cluster.describe({topic, *left}))
+            found = described[topic]
+        return found
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._settings
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+
 class KafkaLog:
     """The topics of a Kafka cluster as a log; implements ``tailrace.log.Log``. ``url`` is ``kafka://host:port,…``.
 
     Nothing is asked of the brokers before the first call.
-
-    Raises:
-        OptionError: The URL or a setting is wrong.
-        MissingExtraError: confluent-kafka is not installed.
+    Raises OptionError: the URL or a setting is wrong; MissingExtraError: confluent-kafka is not installed.
     """
 
     def __init__(self, url: str, options: LogOptions | None = None) -> None:
@@ -227,7 +253,7 @@ class KafkaLog:
                 self._connection.producer(transactional_id),
                 transactional_id,
                 self._cluster,
-                self._router(),
+                Router(self.partitions, self.options.max_record_bytes),
                 self._topics,
                 membership=self._metadata_of,
                 follow=self._followed.follow,
@@ -337,11 +363,6 @@ class KafkaLog:
         for consumer in outsiders.values():
             consumer.close()
         self._cluster.close()
-
-    # --- internal
-
-    def _router(self) -> Router:
-        return Router(self.partitions, self.options.max_record_bytes)
 
     def _metadata_of(self, group: str) -> Any:
         """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""

@@ -165,8 +165,6 @@ class KafkaReader:
         self._odd_since = 0.0
         """Since when the answers say that a topic is not there, or ends before what was read; 0: they do not."""
 
-    # --- the interface
-
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         part = self._parts[self._cluster.prefix + topic, partition]
         if not part.buffer:

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from tailrace.core.errors import FencedError, LogUnavailableError, TailraceError, TaskOwnedError, UsageError
@@ -84,8 +85,8 @@ class KafkaTasks(Tasks):
         self._consumer.subscribe(
             [cluster.prefix + tasks.tape],
             on_assign=self._guarded(self._on_assign),
-            on_revoke=self._guarded(self._on_revoke),
-            on_lost=self._guarded(self._on_lost),
+            on_revoke=self._guarded(partial(self._leave, may_commit=True)),
+            on_lost=self._guarded(partial(self._leave, may_commit=False)),
         )
 
     def look(self) -> None:
@@ -246,8 +247,6 @@ class KafkaTasks(Tasks):
         resource = self._cluster.prefix + (self._tape if is_of_tape else self._app)
         return self._cluster.error(error, doing, self._tape, resource=resource)
 
-    # --- called back
-
     def _guarded(self, call: Callable[[list[At]], None]) -> Callable[[Consumer, list[At]], None]:
         """An error in a callback is raised by ``look``: the library would lose it."""
 
@@ -269,12 +268,6 @@ class KafkaTasks(Tasks):
         numbers = {one.partition for one in places} - self._numbers
         self._numbers |= numbers
         self._assigned(numbers)
-
-    def _on_revoke(self, places: list[At]) -> None:
-        self._leave(places, may_commit=True)
-
-    def _on_lost(self, places: list[At]) -> None:
-        self._leave(places, may_commit=False)
 
     def _leave(self, places: list[At], *, may_commit: bool) -> None:
         numbers = {one.partition for one in places} & self._numbers

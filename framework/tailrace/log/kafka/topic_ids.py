@@ -57,9 +57,7 @@ class WatchedTopics:
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids that topics had at the first look. From then on they are compared with these.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
+        Raises UnknownTopicError: one of them does not exist.
         """
         wanted = list(topics)
         with self._mutex:

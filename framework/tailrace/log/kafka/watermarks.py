@@ -84,9 +84,7 @@ def counted(one: Published, topic_id: str) -> Published | None:
 
 def decode(topic: str, offset: int, key: bytes | None, value: bytes | None) -> Published:
     """The publication in a record of a topic.
-
-    Raises:
-        ForeignLogError: Something else has written to the topic.
+    Raises ForeignLogError: something else has written to the topic.
     """
     try:
         found = _decoder.decode(value or b"")

@@ -211,8 +211,6 @@ class KafkaProducer:
             producer.purge()
             producer.flush(_FLUSH_S)  # calls back for what was purged
 
-    # --- internal
-
     def _send_offsets(self, positions: Sequence[At], metadata: Any) -> None:
         """Add offsets to the transaction. librdkafka may never return from this when the coordinator of the group was lost, whatever
         its time-out (confluentinc/librdkafka#5456, seen with two of three brokers away). So another thread calls it. A producer that

@@ -96,8 +96,6 @@ class StoredActor:
             ),
         )
 
-    # --- decoding
-
     def field_columns(self) -> list[Column]:
         """A column for each plain field."""
         return columns_of(self.plain_fields())

@@ -241,8 +241,6 @@ class Snapshots:
                     gone.append(f"{name}/{each.name}")
         return gone
 
-    # --- what lies there ---
-
     def _folders(self) -> _Ids:
         return [
             entry.name for entry in self._place.entries() if entry.is_folder and _NAME.fullmatch(entry.name)

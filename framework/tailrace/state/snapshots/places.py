@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -89,8 +89,6 @@ class Place:
         """The pyarrow file system that reaches it."""
         return filesystems.LocalFileSystem() if self._filesystem is None else self._filesystem
 
-    # --- files ---
-
     def read(self) -> bytes:
         """The whole file. Raises FileNotFoundError or SnapshotUnavailableError."""
         with self.open() as stream:
@@ -136,7 +134,8 @@ class Place:
                     with self._filesystem.open_output_stream(self.path) as stream:
                         yield stream
             except BaseException:
-                self._forget()
+                with suppress(OSError):  # a file that no manifest names does no harm
+                    self.filesystem.delete_file(self.path)
                 raise
 
     def exists(self) -> bool:
@@ -158,8 +157,6 @@ class Place:
             except FileNotFoundError:
                 return False
             return True
-
-    # --- folders ---
 
     def make(self) -> None:
         """Make the folder and those above it, where the place knows folders."""
@@ -205,8 +202,6 @@ class Place:
             with self.failures(WRITING):
                 _sync_folder(Path(self.path))
 
-    # --- failures ---
-
     @contextmanager
     def failures(self, doing: str) -> Generator[None]:
         """SnapshotUnavailableError for an OSError, except for a read of no file, and a write of an existing one."""
@@ -240,13 +235,6 @@ class Place:
     def _make_parent(self) -> None:
         if self._filesystem.type_name not in _OBJECT_STORES:
             self._filesystem.create_dir(self.path.rpartition("/")[0], recursive=True)
-
-    def _forget(self) -> None:
-        """Remove the file if possible: a file that no manifest names does no harm."""
-        try:
-            self.filesystem.delete_file(self.path)
-        except OSError:
-            pass
 
 
 def _reached(uri: str) -> tuple[Any, str]:

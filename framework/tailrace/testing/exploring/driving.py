@@ -256,8 +256,6 @@ class Run:
             self._tracer.lost(number)
         self._partitions[number] = None
 
-    # --- the end
-
     def _check_all_taken(self) -> None:
         for place in self._feed.places:
             partition = self._partitions[place.partition]

@@ -103,8 +103,6 @@ class Explaining:
         key = place.key.decode() if actor is None else repr(actor.key_codec.decode(place.key))
         return f"{place.operator} {key}"
 
-    # --- what happened
-
     def _order(self, divergence: Divergence) -> str:
         first, second, side = divergence.step, divergence.other, divergence.side
         assert second is not None
@@ -117,9 +115,10 @@ class Explaining:
             late = f" (late there: the watermark was {instant(was_late.moment.watermark)})"
         takes = "was handled" if not first.is_timer else "fired" if first.handler else "took effect"
         handled = " was handled" if first.is_timer and not second.is_timer else ""
+        came_first = f"{self._short(second)} came first"
         return (
             f"in {here} {self._event(first)} {takes} before {self._event(second)}{handled}{late}; "
-            f"in {there} {self._came_first(second)}"
+            f"in {there} {came_first if second.cause[0] == 'record' else 'it was the other way round'}"
         )
 
     def _missing(self, divergence: Divergence) -> str:
@@ -172,8 +171,6 @@ class Explaining:
         """The event of an output, as text."""
         return _cut(repr(output_event(self._plan, Output(topic, None, value, 0))))
 
-    # --- steps in words
-
     def _event(self, step: TraceStep) -> str:
         moment = step.moment
         if step.is_timer:
@@ -200,13 +197,6 @@ class Explaining:
             return f"the event of {one.name!r}"
         fed = self._feed.places[TopicPartition(one.name, step.partition)]
         return f"{one.name} @{fed[moment.at].record.offset}"
-
-    def _came_first(self, step: TraceStep) -> str:
-        return (
-            f"{self._short(step)} came first" if step.cause[0] == "record" else "it was the other way round"
-        )
-
-    # --- declared
 
     def _declared(self, divergence: Divergence, steps: list[TraceStep]) -> str:
         if any(one.is_timer and one.moment.domain == rows.PROCESSING_TIME for one in steps):

@@ -21,7 +21,6 @@ from tailrace.testing.inputs import written_topics
 
 Id: TypeAlias = tuple[Any, ...]
 
-
 _LATENESS = ("is_late", "watermark")
 LATENESS = (*_LATENESS, "count_late", "fired_to")
 """Attributes of the context that a handler reads if it treats late events in its own way."""

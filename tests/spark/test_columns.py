@@ -12,9 +12,7 @@ import pytest
 from tailrace.core.errors import UsageError
 from tailrace.core.values.stored_types import stored_type
 from tailrace.core.values.type_schemas import describe_type
-from tailrace.spark.arrow import arrow_schema, batch
-from tailrace.spark.columns import column, struct_type
-from tailrace.spark.restoring import restorer
+from tailrace.spark.columns import arrow_schema, batch, column, restorer, struct_type
 from tailrace.state.columns import plain
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB, shares_of
 from tailrace.runtime.options import ServiceOptions
-from tailrace.runtime.states import States
+from tailrace.runtime.states import DEFAULT_MIB, LEAST_MIB, States, shares_of
 from tailrace.state import OverlayStore
 
 OPTIONS = ServiceOptions("tests.runtime:app", Path(), Path())
