@@ -77,7 +77,7 @@ def test_wrong_arguments_are_told_in_one_line(folder, arguments, said) -> None:
 def test_a_log_that_is_not_there_is_not_made_by_looking(tmp_path, command) -> None:
     said = refused("log", *command, "--log", tmp_path / "log", code=1)
     assert "there is no log in" in said
-    assert said.endswith("Correct the path (--log), or create it with `tailrace log create`.\n")
+    assert "`tailrace topics apply --app APP` creates a log" in said
     assert not (tmp_path / "log").exists()
 
 

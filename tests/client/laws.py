@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
 import tailrace as tr
 from tailrace.client import Read
+from tailrace.core.errors import BadRecordError
 from tailrace.core.records import Output
 from tests.client.shop import Customer, Paid, Total, app, payments, totals
 
@@ -131,6 +134,17 @@ def check_refusals(place: str) -> None:
             client.send(other, Paid("a", 1, 1))
         with pytest.raises(tr.UsageError, match="is not a topic of the app 'spent'"):
             [*client.read("payments")]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        with pytest.raises(tr.UsageError, match="writes the table 'totals' itself"):
+            client.send(totals, Total("a", 99))
+        wrong: Any = "7"
+        with pytest.raises(tr.UsageError, match="is no Paid: Expected `int`, got `str`"):
+            client.send(payments, Paid("a", 1, 1), Paid("a", 1, wrong))
+        now_s = time.time_ns() // 1_000_000_000
+        for at_ms, says in ((now_s, "looks like seconds"), (1_000 * (now_s + 200_000), "ahead of the clock")):
+            with pytest.raises(BadRecordError, match=says):
+                client.send(payments, Paid("a", at_ms, 1))
+        with pytest.raises(tr.UsageError, match="str is not an actor"):
+            client.get("Customer", "a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
         assert client.send(payments) == {}
         assert [*client.read(payments)] == []
         child = os.fork()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.dev.session import AFTER_AN_ERROR
+from tailrace.dev.session import OTHER_HISTORY
 from tailrace.projects.project import write_project
 from tailrace.serve.page.dev import DIFFERENT, EQUAL
 from tests.dev.developing import RUNS, Browser, Session, command, free_port
@@ -74,8 +74,10 @@ def test_a_change_is_in_use_soon_and_keeps_the_state(session: Session) -> None:
     session.until(lambda: "'result': 21" in str(session.ask("/actors/Order/o1/half")), "the new code answers")
     assert time.monotonic() - begun_s < MOST_RESTART_S
     assert session.ask("/actors/Order/o1/status")["result"] == "placed"
+    session.source.with_name("send.py").write_text("1 / 0\n")  # no module of the app
     place(session, ORDERS, ORDERS)
     check_orders(session, 2 * ORDERS)
+    assert session.said().count("the code has changed") == 1
 
 
 def test_ctrl_c_leaves_a_log_and_a_state_that_run_goes_on_with(session: Session) -> None:
@@ -106,7 +108,7 @@ def test_a_state_that_does_not_fit_is_said_with_what_helps(session: Session) -> 
     session.change("given_up: bool = False", "given_up: int = 0")
     says = "stored 'bool', declared 'int'). Keep the type, or store the new field under another name (name=)."
     session.until(lambda: says in session.said(), "the terminal says it")
-    session.until(lambda: AFTER_AN_ERROR[:30] in (session.ask("/") or ""), "the page says it")
+    session.until(lambda: OTHER_HISTORY[:30] in (session.ask("/") or ""), "the page says it")
     assert session.post("/dev/kill", origin=session.url) == 500
     session.change("given_up: int = 0", "given_up: bool = False")
     session.until(lambda: 'role="alert"' not in (session.ask("/") or 'role="alert"'), "it is well again")
@@ -195,6 +197,23 @@ def test_what_cannot_be_run_is_a_sentence(arguments: list[str], says: str, tmp_p
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_code_that_misses_a_module_is_in_use_when_the_module_is_there(session: Session) -> None:
+    session.change("import tailrace as tr\n", "import tailrace as tr\nimport words\n")
+    session.until(lambda: "No module named 'words'" in session.said(), "it is said")
+    session.source.with_name("words.py").write_text("WORD = 1\n")
+    session.until(lambda: session.said().count(RUNS) == 8, "it runs with the new module")
+    session.source.with_name("words.py").write_text("WORD = 2\n")
+    session.until(lambda: session.said().count(RUNS) == 12, "the new module is a file of the app")
+
+
+def test_port_0_is_a_free_one_and_the_table_is_named(tmp_path: Path) -> None:
+    with Session(tmp_path, "--http", "127.0.0.1:0") as session:
+        session.until(lambda: session.said().count(RUNS) == 4, "the tasks run")
+        found = re.findall(r"curl http://127.0.0.1:(\d+)/(\w+)/", session.said())
+        assert [path for _, path in found] == ["actors", "tables"]
+        assert int(found[0][0]) > 0
 
 
 def test_a_port_that_is_taken_is_a_sentence(session: Session) -> None:

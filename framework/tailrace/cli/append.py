@@ -14,6 +14,7 @@ from tailrace.cli.arguments import (
     json_option,
     name_of,
     opened_log,
+    plans_of,
     refuse_own_topic,
     tell,
     topic_of_app,
@@ -89,6 +90,7 @@ def append(
         log.partitions(topic)
         if app is not None:
             check_lives_here(log, name_of(app))
+            plans_of([app])[0].refuse_own_table(topic_of_app(app, topic))
         refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
         appending = Appending(log, topic, make, skip_invalid=skip_invalid)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -38,14 +39,14 @@ def dev(*, app: str, options: tuple[str, ...], folder: Path, state: Path, http: 
     Ctrl-C stops both; `tailrace run` continues with the log and the state.
     """
     http = http or "127.0.0.1:8080"
-    listen = Http(http, None, None, None, None).listen()
+    try:
+        listen = Http(http, None, None, None, None).listen()
+    except OptionError as error:
+        what = f"{error.what}. The page of tailrace dev is for this machine only, such as 127.0.0.1:8080"
+        raise click.BadParameter(what, param_hint="--http") from None
     assert listen is not None
-    if not listen.is_loopback:
-        raise click.BadParameter(
-            f"{http} can be reached from other machines, and the page can kill the worker: use 127.0.0.1",
-            param_hint="--http",
-        )
-    listen.bind().close()
+    with closing(listen.bind()) as one:
+        http = f"{http.rpartition(':')[0]}:{one.getsockname()[1]}"
     os.environ.pop("TAILRACE_HTTP", None)  # it is the page's, and the worker would answer there
     # Of two changes within a second, Python would run compiled code of the first.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

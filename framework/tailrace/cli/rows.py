@@ -43,7 +43,6 @@ from typing import IO, Any, NamedTuple
 import click
 import msgspec
 
-from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.engine.failure import FAILURES
@@ -229,7 +228,7 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Callable[[str],
             event = msgspec.convert(cells, topic.type, strict=not row.is_text)
         _check_cell(cells, event, "", unknown)
         key = topic.encode_key(event)
-        time_ms = _event_time(topic, event)
+        time_ms = topic.checked_time(event, now_ms)
         if stamp is not None:
             time_ms = _instant(stamp(event), str(timestamp))
         return Output(topic.name, key, topic.encode(event), now_ms if time_ms is None else time_ms)
@@ -373,23 +372,6 @@ def _key(value: Any, path: str) -> bytes:
         what = "missing" if value is None else f"{value!r:.100}, neither text nor an integer"
         raise BadRecordError(f"the key {path!r} is {what}")
     return key_codec_for(type(value)).encode(value)
-
-
-def _event_time(topic: Topic[Any, Any], event: Any) -> int | None:
-    """The event time in ms, checked as the app's tasks do; None if it is not in the event."""
-    if topic.time_of is None:
-        return None
-    settings = topic.settings
-    time_ms = topic.time_of(event)
-    if time_ms is None:
-        raise BadRecordError("the event has no event time")
-    if not settings.time_min_ms <= time_ms <= settings.time_max_ms:
-        raise BadRecordError(
-            f"the event time {time_ms} ms is outside of {settings.time_min_ms} to {settings.time_max_ms} ms"
-        )
-    if settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
-        raise BadRecordError(". ".join(seconds_taken_for_ms(time_ms, settings.event_time)))
-    return time_ms
 
 
 def _instant(value: Any, path: str) -> int:

@@ -77,11 +77,13 @@ class Client:
         that send at the same time share commits. Returns, by partition that was written, an offset after them: for ``read(after=)``.
 
         Raises:
-            UsageError: The topic is not one of the app's, or an event is not of its type.
+            UsageError: The topic is not one of the app's, or is a table that the app writes itself; or an event is not of its type.
+            BadRecordError: The time of an event is none that a service would take.
             RecordTooLargeError, UnknownTopicError, LogUnavailableError: Nothing was appended.
             CommitUnknownError: They are all in the log, or none of them is.
         """
         self._check(topic)
+        self._plan.refuse_own_table(topic)
         given_ms = None if timestamp_ms is None else to_ms(timestamp_ms)
         outputs = [self._output(topic, one, given_ms) for one in events]
         ends: Mapping[TopicPartition, int] = self._sending.send(outputs) if outputs else {}
@@ -145,7 +147,7 @@ class Client:
             record = rows.last(encoded)
             return None if record is None else decoded(of, rows.place, record)
         self._check_process()
-        plan = self._plan.actor_of(of)
+        plan = self._plan.actor_of(of if isinstance(of, type) else type(of))
         partition = partition_of(plan.key_codec.encode(key), self._plan.partitions)
         with self._mutex:
             found = AppHistory(self._plan, self._log).committed(partition, with_rows=True)
@@ -175,14 +177,17 @@ class Client:
                 f"{type(event).__name__} was sent to {topic.name!r}, which holds {topic.type_name}",
                 hint="Send events of the declared type.",
             )
-        at_ms = given_ms
-        if at_ms is None and topic.time_of is not None:
-            at_ms = topic.time_of(event)
-        at_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        now_ms = time.time_ns() // 1_000_000
         try:
             value = topic.encode(event)
         except CODEC_ERRORS as error:
             raise topic.codec.unwritable(event, error) from error
+        try:
+            topic.decode(value)  # types are not checked where an event is made
+        except CODEC_ERRORS as error:
+            raise UsageError(f"{event!r:.200} is no {topic.type_name}: {error}") from error
+        time_ms = topic.checked_time(event, now_ms)
+        at_ms = next(one for one in (given_ms, time_ms, now_ms) if one is not None)
         return Output(topic.name, topic.encode_key(event), value, at_ms)
 
     def _decoded(self, topic: Topic[Any, Any], place: TopicPartition, record: InputRecord) -> Read[Any]:

@@ -58,7 +58,7 @@ def _look(pipe: Pipe, app: str) -> None:
     }
     own = frozenset(one for one in files if one.is_relative_to(here) and "site-packages" not in one.parts)
     tables = [f"/tables/{name}/KEY" for name, topic in plan.topics.items() if topic.is_table]
-    asked = [*(f"/actors/{one.name}/KEY" for one in plan.actors), *tables]
+    asked = [*(f"/actors/{one.name}/KEY" for one in plan.actors[:1]), *tables[:1]]
     written = {plan.inbox_topic, *(one.name for one in plan.published)}
     pipe.send(Code(own, [one.name for one in plan.inputs if one.name not in written], asked))
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import IncompatibleStateError, TailraceError
 from tailrace.dev.children import Code, Command, begun, code_of
 from tailrace.processes.child_process import ChildProcess
 from tailrace.processes.signals import stop_signals
@@ -30,7 +30,9 @@ _POLL_S: Final = 0.1
 _GRACE_S: Final = 30.0
 _APART_S: Final = 1.0
 """From one start of the worker to the next."""
-AFTER_AN_ERROR: Final = "Change the code, and it starts again. To begin again without this history, stop `tailrace dev` and delete the folders of the log and the state."
+OTHER_HISTORY: Final = (
+    "Or begin without this history: stop `tailrace dev` and delete the folders of the log and the state."
+)
 
 
 class Commands(NamedTuple):
@@ -55,7 +57,7 @@ class Session:
         self._code = Code(frozenset(), [], [])
         self._times: dict[Path, int] = {}
         self._begun_s = 0.0
-        self._stopping = False
+        self._is_wrong = self._stopping = False
 
     def run(self, first: Callable[[Code], None]) -> None:
         """Work until a signal stops it. ``first`` is called when worker and page have been started for the first time.
@@ -94,8 +96,11 @@ class Session:
         try:
             self._code = code_of(self._app)
         except TailraceError as error:
+            self._is_wrong = True
+            self._times = self._modified()
             self._show(f"The changed code is not in use: {error}", self._worker)
             return
+        self._is_wrong = False
         self._times = self._modified()
         self._tell("the code has changed: starting again")
         self._end(self._worker)
@@ -118,6 +123,8 @@ class Session:
         try:
             worker.receive()
             error = ""
+        except IncompatibleStateError as raised:
+            error = f"{raised} {OTHER_HISTORY}"
         except TailraceError as raised:
             error = str(raised)
         finally:
@@ -129,7 +136,7 @@ class Session:
             self._tell(f"{worker.name}, process {worker.pid}, {worker.how_it_ended}: starting it again")
             self._start_worker()
         else:
-            self._show(f"The worker has ended: {error} {AFTER_AN_ERROR}", None)
+            self._show(f"The worker has ended: {error} Change the code, and it starts again.", None)
 
     def _show(self, trouble: str, worker: ChildProcess | None) -> None:
         self._write(worker, trouble)
@@ -139,9 +146,9 @@ class Session:
         write_note(self._note, Note(None if worker is None else worker.pid, trouble, self._commands.state))
 
     def _modified(self) -> dict[Path, int]:
-        """When each file of the app was last changed; 0 if it is gone. New files beside them count: a module may import them."""
+        """When each file of the app was last changed; 0 if it is gone. While the code cannot be imported, a new file beside them counts."""
         found = dict[Path, int]()
-        folders = {one.parent for one in self._code.files}
+        folders = {one.parent for one in self._code.files} if self._is_wrong else set[Path]()
         for file in self._code.files.union(*(folder.glob("*.py") for folder in folders)):
             try:
                 found[file] = file.stat().st_mtime_ns

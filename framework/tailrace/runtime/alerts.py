@@ -83,12 +83,17 @@ class Alerts:
         about: dict[str, object] = {"app": self.plan.app, "partition": task.partition}
         stored, dropped = task.stored, self._dropped
         if kept := [name for name in stored.orphans if name not in dropped]:
-            of_declared = tuple(f"{one.name}." for one in self.plan.actors)
-            if all(name.startswith(of_declared) for name in kept):
+            declared = {one.name for one in self.plan.actors}
+            gone = next((one for name in kept if (one := name.partition(".")[0]) not in declared), None)
+            if gone is None:
                 _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
             else:
-                what = "the state of an actor that is no longer declared is kept: its timers do not fire, its windows have no results"
-                _log.warning(what, extra={**about, "kept": kept})
+                _log.warning(
+                    "the state of an actor that is no longer declared is kept: its timers do not fire, its windows have no results. "
+                    "If its class was renamed, declare it with @app.actor(name=%r)",
+                    gone,
+                    extra={**about, "kept": kept},
+                )
         for notice in stored.notices:
             if notice not in self._noticed:
                 self._noticed.add(notice)

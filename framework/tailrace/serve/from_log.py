@@ -30,7 +30,7 @@ def answer_from_log(plan: Plan, log: Log, question: Question) -> Answer:
     found = AppHistory(plan, log).committed(question.partition, with_rows=True)
     if found.cut is None or found.rows is None:
         raise Unanswered(
-            f"partition {question.partition} of {plan.app!r}, which the key belongs to, has no commit",
+            f"there is no instance of this key: partition {question.partition} of {plan.app!r} has no commit",
             status=NOT_FOUND,
             actor=question.of.name,
             key=question.key,

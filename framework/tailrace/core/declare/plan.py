@@ -255,6 +255,14 @@ class Plan:
         """The tables that the app reads or writes, by name."""
         return {name: one for name, one in self.topics.items() if one.is_table}
 
+    def refuse_own_table(self, topic: Topic[Any, Any]) -> None:
+        """Raise UsageError for a table that the app writes itself: a value of another would replace its own."""
+        if topic.is_table and any(one.name == topic.name for one in self.published):
+            raise UsageError(
+                f"the app {self.app!r} writes the table {topic.name!r} itself: the value of another writer would replace its own",
+                hint="Send events to its inputs.",
+            )
+
     @property
     def has_messages(self) -> bool:
         """Whether an actor takes messages."""

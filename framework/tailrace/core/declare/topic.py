@@ -15,8 +15,9 @@ from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec, RecordFormat
-from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, time_reader
-from tailrace.core.errors import UsageError
+from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, seconds_taken_for_ms, time_reader
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled
+from tailrace.core.errors import BadRecordError, UsageError
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import plain_key
 from tailrace.core.values.keys import KeyCodec, key_codec_for
@@ -165,6 +166,31 @@ class Topic(Edge[E, K]):
         self.time_of: Callable[[Any], int | None] | None = None
         if settings.time_kind == "field":
             self.time_of = time_reader(type, settings.event_time, f"the topic {name!r}")
+
+    def checked_time(self, event: E, now_ms: int) -> int | None:
+        """The time of an event that is to be written, as tasks check it when they read it; None if it is not in the event.
+
+        Raises BadRecordError.
+        """
+        if self.time_of is None:
+            return None
+        settings, time_ms = self.settings, self.time_of(event)
+        if time_ms is None:
+            raise BadRecordError("the event has no event time")
+        if not settings.time_min_ms <= time_ms <= settings.time_max_ms:
+            raise BadRecordError(
+                f"the event time {time_ms} ms is outside of {settings.time_min_ms} to {settings.time_max_ms} ms"
+            )
+        if settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
+            what, hint = seconds_taken_for_ms(time_ms, settings.event_time)
+            raise BadRecordError(f"{what}. {hint.removesuffix('.')}")
+        most_ms = settings.ahead_of_clock_ms
+        if settings.watermark == "events" and most_ms is not None and time_ms > now_ms + most_ms:
+            raise BadRecordError(
+                f"the event time {time_ms} ms is more than {spelled(most_ms)} ahead of the clock, and a service would refuse it. If it is "
+                "right, give the topic a larger ahead_of_clock, or None"
+            )
+        return time_ms
 
     def _checked_encode(self, event: Any) -> bytes:
         self.codec.check_emitted()

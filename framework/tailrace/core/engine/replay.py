@@ -312,7 +312,7 @@ class Replay:
             raise EnvironmentMismatchError(
                 f"the tape was written under {record.environment}, this is {here}",
                 hint="Results may differ in floating point sums, time zones and hash order. "
-                "Replay under the same versions, or say that any environment will do.",
+                "Replay under the same versions, or with --any-environment.",
             )
 
     def _begin(self, causes: Sequence[Sequence[int]]) -> None:

@@ -16,6 +16,7 @@ from tailrace.core.rows import prefix_end
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 Prefix: TypeAlias = str | bytes | tuple[Any, ...]
 
 _SHOWN = 20
@@ -97,7 +98,11 @@ class MapState(Generic[K, V]):
         value = self._entries.read(self._encode(key))
         return default if value is MISSING else value
 
-    def pop(self, key: K, default: Any = MISSING) -> V:
+    @overload
+    def pop(self, key: K) -> V: ...
+    @overload
+    def pop(self, key: K, default: D) -> V | D: ...
+    def pop(self, key: K, default: Any = MISSING) -> Any:
         """Remove ``key`` and return its value, or ``default``. Raises KeyError if there is neither."""
         entries, name = self._entries, self._encode(key)
         value = entries.read(name)
@@ -108,7 +113,7 @@ class MapState(Generic[K, V]):
             raise KeyError(key)
         else:
             value = default
-        return value  # type: ignore[no-any-return]  # what was stored under K is a V
+        return value
 
     def pop_first(
         self, start: K | None = None, stop: K | None = None, *, prefix: Prefix | None = None

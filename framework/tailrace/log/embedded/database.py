@@ -125,7 +125,7 @@ def prepare(folder: Path, note: NoteFile, *, create: bool) -> None:
         if not create:
             raise LogUnavailableError(
                 f"there is no log in {str(folder)!r}",
-                hint="Correct the path (--log), or create it with `tailrace log create`.",
+                hint="Correct the path (--log). `tailrace topics apply --app APP` creates a log, and so does `tailrace run APP --create-topics`.",
             )
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         with note.held():
