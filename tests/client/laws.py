@@ -14,7 +14,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.client import Read
-from tailrace.core.errors import BadRecordError
+from tailrace.core.errors import BadRecordError, CommitUnknownError
 from tailrace.core.records import Output
 from tests.client.shop import Customer, Paid, Total, app, payments, totals
 
@@ -161,6 +161,72 @@ def check_refusals(place: str) -> None:
         client._log.append_all([Output("payments", b"a", b"{", 1)], 0)
         with pytest.raises(tr.TailraceError, match=r"is no Paid.*after=\{0: "):
             [*client.read(payments)]
+
+
+def check_close_ends_sends_first(place: str) -> None:
+    """What a send has returned is in the log, whatever closes the client meanwhile."""
+    returned, refused = list[int](), list[str]()
+    with tr.Client(app, place) as reader:
+        for number in range(20):
+            client = tr.Client(app, place)
+
+            def send(first: int, client: tr.Client = client) -> None:
+                try:
+                    for cents in range(first, first + 1_000):
+                        client.send(payments, Paid("a", 1, cents))
+                        returned.append(cents)
+                except tr.UsageError as error:
+                    refused.append(error.what)
+
+            threads = [threading.Thread(target=send, args=(4_000 * number + 1_000 * n,)) for n in range(4)]
+            for one in threads:
+                one.start()
+            time.sleep(0.02)
+            client.close()
+            for one in threads:
+                one.join()
+        found = Counter(one.event.cents for one in reader.read(payments) if one.event is not None)
+    assert {*refused} == {"this client is closed"}
+    assert returned
+    assert found == Counter(returned)
+
+
+def check_interrupted(place: str) -> None:
+    """A thread whose commit is interrupted leaves the sends of others unknown, and none of them returns."""
+    with tr.Client(app, place) as client:
+        client.send(payments, Paid("warm", 1, 1))
+        sending = client._sending
+        writer = sending._writer
+        assert writer is not None
+
+        class Interrupted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(writer, name)
+
+            def commit(self) -> None:
+                raise KeyboardInterrupt
+
+        sending._writer = Interrupted()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+        raised = dict[str, BaseException]()
+
+        def send(who: str) -> None:
+            try:
+                client.send(payments, Paid(who, 1, 1))
+            except BaseException as error:  # noqa: BLE001  # it is what the test is about
+                raised[who] = error
+
+        sending._turn.acquire()
+        threads = [threading.Thread(target=send, args=(who,)) for who in "ab"]
+        for one in threads:
+            one.start()
+        while len(sending._pending) < 2:
+            time.sleep(0.01)
+        sending._turn.release()
+        for one in threads:
+            one.join()
+        assert {type(one) for one in raised.values()} == {KeyboardInterrupt, CommitUnknownError}
+        client.send(payments, Paid("after", 1, 1))
+        assert {one.event.who for one in client.read(payments) if one.event} == {"warm", "after"}
 
 
 async def check_async(place: str) -> None:

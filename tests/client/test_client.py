@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tailrace as tr
@@ -36,6 +37,34 @@ def test_threads_share_commits_and_each_event_is_there_once(place: str) -> None:
 
 def test_a_send_that_is_refused_fails_alone(place: str) -> None:
     laws.check_one_bad_send_fails_alone(place)
+
+
+def test_a_close_ends_the_sends_of_other_threads_first(place: str) -> None:
+    laws.check_close_ends_sends_first(place)
+
+
+def test_a_commit_that_is_interrupted_leaves_the_sends_of_others_unknown(place: str) -> None:
+    laws.check_interrupted(place)
+
+
+def test_an_event_is_sent_as_it_is_when_send_is_called(place: str) -> None:
+    class Mutable(msgspec.Struct):
+        who: tr.Key[str]
+        cents: int
+
+    other = tr.App("spent", partitions=3)
+    topic = other.topic("payments", Mutable)
+
+    async def send() -> list[int]:
+        async with tr.AsyncClient(other, place) as client:
+            event, tasks = Mutable("a", 0), list[asyncio.Task[dict[int, int]]]()
+            for event.cents in range(5):
+                tasks.append(asyncio.create_task(client.send(topic, event)))
+                await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+            return [one.event.cents async for one in client.read(topic) if one.event is not None]
+
+    assert sorted(asyncio.run(send())) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_wrong_is_refused(place: str) -> None:

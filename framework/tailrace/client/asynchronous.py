@@ -44,7 +44,8 @@ class AsyncClient:
         self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None
     ) -> dict[int, int]:
         """Append events, as ``Client.send``. If the call is cancelled, the events may be committed or not."""
-        return await to_thread(self._client.send, topic, *events, timestamp_ms=timestamp_ms)
+        outputs = self._client.outputs(topic, events, timestamp_ms)  # as the events are now
+        return await to_thread(self._client.commit, topic, outputs)
 
     async def read(
         self, topic: Topic[E, Any], *, after: Mapping[int, int] | None = None, wait_s: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -64,7 +64,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Release the connection. A send of another thread ends first."""
+        """Release the connection. Sends of other threads end first; a later one is refused."""
         self._sending.close()
         self._log.close()
 
@@ -82,10 +82,19 @@ class Client:
             RecordTooLargeError, UnknownTopicError, LogUnavailableError: Nothing was appended.
             CommitUnknownError: They are all in the log, or none of them is.
         """
+        return self.commit(topic, self.outputs(topic, events, timestamp_ms))
+
+    def outputs(
+        self, topic: Topic[E, Any], events: Iterable[E], timestamp_ms: int | datetime | None
+    ) -> list[Output]:
+        """The records of events, for ``commit``. Raises what ``send`` raises before it appends."""
         self._check(topic)
         self._plan.refuse_own_table(topic)
         given_ms = None if timestamp_ms is None else to_ms(timestamp_ms)
-        outputs = [self._output(topic, one, given_ms) for one in events]
+        return [self._output(topic, one, given_ms) for one in events]
+
+    def commit(self, topic: Topic[Any, Any], outputs: Sequence[Output]) -> dict[int, int]:
+        """Append records of a topic. See ``send``."""
         ends: Mapping[TopicPartition, int] = self._sending.send(outputs) if outputs else {}
         return {place.partition: end for place, end in ends.items() if place.topic == topic.name}
 

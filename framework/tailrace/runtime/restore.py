@@ -309,6 +309,10 @@ class Restore:
         """
         return abs(now_ms - at_end_ms) > self.settings.deletions_kept_ms // 2
 
+    def is_replaced(self) -> bool:
+        """Whether the store may be a copy of something else by now. Asked at each step of a standby."""
+        return False
+
     def apply(
         self, records: list[InputRecord], held: StoreCut, position: int, toward: bytes | None
     ) -> StoreCut:

@@ -117,6 +117,9 @@ class Standby:
             if not self._asked.done():
                 return False
             self._begin(self._asked.result())
+        if self._restore.is_replaced():
+            self._check_again()
+            return False
         if not self.behind:
             if self.behind == 0:
                 self._note_end()

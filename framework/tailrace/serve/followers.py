@@ -183,7 +183,7 @@ class Follower:
     def _reason(self) -> str:
         standby = self._standby
         if standby is None or (behind := standby.behind) is None:
-            return self._trouble
+            return self._trouble or "it is being read again"
         return f"its state is being restored: {standby.applied:,} records are applied, {behind:,} offsets are left"
 
     def _note(self, error: Exception) -> None:
@@ -214,7 +214,7 @@ class Followers:
         self.all = [
             Follower(plan, number, log, self._readers[table is not None], open_state, table)
             for table in (None, *plan.tables.values())
-            for number in sorted(numbers)
+            for number in (sorted(numbers) if table is None else range(plan.partitions))
         ]
         """Those of the state by partition, then those of tables."""
 

@@ -1,12 +1,14 @@
 """The last record of each key of a table, and how a follower keeps a copy of them.
 
 Theory. A key is looked up in the partition that murmur2 gives to it. If a producer uses another partitioner or other record keys than those
-of the events, its records are where nobody looks for them, and "there is no value" would be wrong. Such a record leaves
-a mark, until its record key is deleted in its partition. While a table has a mark, no key of it is looked up.
+of the events, its records are where nobody looks for them: "there is no value", and an older value, would be wrong. Such a record
+leaves a mark, until its record key is deleted in its partition, or set by a record that is in place. A deletion of what is not there
+leaves one, too. While a table has a mark, no key of it is looked up.
 
     row                 value
     ``k``, record key   offset, timestamp and value of the last record
-    ``x``, record key   nothing: the mark of that record
+    ``w``               the offset of a record without a key, as a mark
+    ``x``, record key   the offset of a record that is not in place, as a mark
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ from tailrace.core.errors import (
     TopicReplacedError,
     WrongPartitionError,
 )
-from tailrace.core.records import InputRecord
+from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.storage import Store
+from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.json_values import as_json_value
 from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.partitioner import partition_of
+from tailrace.core.values.types import spell
+from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
 from tailrace.log.opening import open_log
 from tailrace.log.threads import in_thread
@@ -49,10 +54,25 @@ E = TypeVar("E")
 
 _AT_ONCE: Final = 1_000
 _LOOK_S: Final = 5.0
-_ROW, _MARK, _END = b"k", b"x", b"y"
+_ROW, _NO_KEY, _MARK, _END = b"k", b"w", b"x", b"y"
 _encode = msgspec.msgpack.encode
 _decode_row: Final = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
-_decode_source: Final = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
+_decode_offset: Final = msgspec.msgpack.Decoder(int).decode
+
+
+class _Source(msgspec.Struct, frozen=True, array_like=True):
+    """What a copy is of, in the cut of its store."""
+
+    log: bytes
+    topic: bytes
+    """A note of the log, see ``StoredLog.note``."""
+    declared: str
+    """How the keys of the table were declared: marks depend on it."""
+    last: RecordMark | None
+    """The last record. A log that lost its end and has grown again has another one there."""
+
+
+_decode_source: Final = msgspec.msgpack.Decoder(_Source).decode
 
 
 class TableRows:
@@ -60,9 +80,10 @@ class TableRows:
 
     def __init__(self, app: str, topic: Topic[Any, Any], number: int, partitions: int, store: Store) -> None:
         self.place = TopicPartition(topic.name, number)
-        self._app, self._topic, self._partitions, self._store = app, topic, partitions, store
-        self._first_mark: bytes | None = b""
-        """The row of the first mark; None: there is none. Empty: it has to be looked up."""
+        self._app, self.topic, self._partitions, self._store = app, topic, partitions, store
+        self._first_mark: tuple[bytes, bytes] | None = None
+        """The row and the value of the first mark. None: there is none, or it has to be looked up."""
+        self._looked = False
 
     def apply(self, records: Sequence[InputRecord], cut: bytes = b"") -> None:
         """Apply the next records, and store the cut with them."""
@@ -70,12 +91,22 @@ class TableRows:
         marks: dict[bytes, bytes | None] = {}
         for record in records:
             offset, timestamp_ms, key, value, _ = record
-            row, is_there = key or b"", value is not None
-            changed[_ROW + row] = _encode((offset, timestamp_ms, value)) if is_there else None
-            marks[_MARK + row] = b"x" if is_there and not self._is_in_place(record) else None
-        for (mark, value), before in zip(marks.items(), self._store.get_many([*marks]), strict=True):
-            if value != before:
-                changed[mark], self._first_mark = value, b""
+            if key is None:
+                marks[_NO_KEY] = _encode(offset)
+                continue
+            row = _ROW + key
+            if value is None:
+                is_wrong = partition_of(key, self._partitions) != self.place.partition and (
+                    (changed[row] if row in changed else self._store.get(row)) is None
+                )
+                changed[row] = None
+            else:
+                is_wrong = not self._is_in_place(key, record)
+                changed[row] = _encode((offset, timestamp_ms, value))
+            marks[_MARK + key] = _encode(offset) if is_wrong else None
+        for (mark, found), before in zip(marks.items(), self._store.get_many([*marks]), strict=True):
+            if found != before:
+                changed[mark], self._looked = found, False
         self._store.write(changed, cut)
 
     def last(self, key: bytes) -> InputRecord | None:
@@ -88,28 +119,35 @@ class TableRows:
 
     def doubt(self) -> TailraceError | None:
         """Why no key can be looked up for certain: a record is not where its event's key belongs. None if all are."""
-        if self._first_mark == b"":
-            self._first_mark = next((row for row, _ in self._store.scan(_MARK, _END)), None)
-        record = None if self._first_mark is None else self.last(self._first_mark[1:])
-        if record is None:
+        if not self._looked:
+            self._first_mark = next(iter(self._store.scan(_NO_KEY, _END)), None)
+            self._looked = True
+        if self._first_mark is None:
             return None
-        belongs = partition_of(record.key or b"", self._partitions)
-        is_here = belongs == self.place.partition
-        wrong = "is not the key of the event" if is_here else f"belongs to partition {belongs} by murmur2"
-        hint = "give each record the key of its event"
-        if not is_here:
+        row, offset = self._first_mark
+        key = row[len(_MARK) :]
+        belongs = partition_of(key, self._partitions)
+        is_here = row == _NO_KEY or belongs == self.place.partition
+        hint, wrong = (
+            "give each record the key of its event",
+            f"the record key {key!r:.80} is not the key of the event",
+        )
+        if row == _NO_KEY:
+            wrong = "a record has no key"
+        elif not is_here:
             hint = "place records by murmur2: clients of librdkafka need partitioner=murmur2_random"
+            wrong = f"the record key {key!r:.80} belongs to partition {belongs} by murmur2"
         return (BadRecordError if is_here else WrongPartitionError)(
-            f"the record key {record.key!r:.80} {wrong}, so no key of the table can be looked up for certain",
-            topic=self._topic.name,
+            f"{wrong}, so no key of the table can be looked up for certain",
+            topic=self.topic.name,
             partition=self.place.partition,
-            offset=record.offset,
+            offset=_decode_offset(offset),
             hint=f"The producer must {hint}. Delete this record key in its partition, and set the value again.",
         )
 
     def answer(self, question: Question, _cut: bytes, offset: int, age_ms: int, _now_ms: int) -> Answer:
         """The answer at a position, as ``Answering`` gives it. Raises Unanswered or BadRecordError."""
-        topic, name = self._topic, question.name
+        topic, name = self.topic, question.name
         record = self.last(topic.key_codec.encode(question.key))
         if record is None:
             what = "the table has no value of this key"
@@ -118,9 +156,10 @@ class TableRows:
         try:
             value: Any = as_json_value(event, getattr(topic.codec, "plain", None))
             if name and topic.codec.__class__ is ModelCodec:
-                value = value[name]
+                value = value.get(name)
             elif name:  # which a record may leave out
-                plain = getattr(event, table_fields(topic)[name].name, UNSET)
+                own = {one.encode_name: one.name for one in event_fields(type(event)).values()}
+                plain = getattr(event, own.get(name, ""), UNSET)
                 value = None if plain is UNSET else as_json_value(plain)
         except TypeError as error:
             what = f"the value cannot be written as JSON: {error}"
@@ -136,25 +175,23 @@ class TableRows:
             value=value,
         )
 
-    def _is_in_place(self, record: InputRecord) -> bool:
+    def _is_in_place(self, key: bytes, record: InputRecord) -> bool:
         """Whether a record has the key of its event, and is in its partition. One that cannot be decoded is an error when it is asked for."""
-        if record.key is None or partition_of(record.key, self._partitions) != self.place.partition:
+        if partition_of(key, self._partitions) != self.place.partition:
             return False
         try:
-            event = decoded(self._topic, self.place, record)
+            event = decoded(self.topic, self.place, record)
         except BadRecordError:
             return True
         try:
-            return self._topic.encode_key(event) == record.key
+            return self.topic.encode_key(event) == key
         except FAILURES:  # a function of the user may give the key
             return False
 
 
 def rows_from_log(app: str, log: Log, topic: Topic[Any, Any], key: bytes) -> tuple[TableRows, int]:
-    """The rows of the partition that a key belongs to, as of now, and the position after them.
-
-    If the key is not there, all partitions are read, as a record may be out of place. Raises BadRecordError or WrongPartitionError:
-    one is; UnknownTopicError, OffsetGoneError, LogUnavailableError.
+    """The rows of the partition that a key belongs to, as of now, and the position after them. All partitions are read, as a record may
+    be out of place. Raises BadRecordError or WrongPartitionError: one is; UnknownTopicError, OffsetGoneError, LogUnavailableError.
     """
     count = log.partitions(topic.name)
     own = partition_of(key, count)
@@ -169,8 +206,6 @@ def rows_from_log(app: str, log: Log, topic: Topic[Any, Any], key: bytes) -> tup
         if (doubt := rows.doubt()) is not None:
             raise doubt
         found = found or (rows, position)
-        if rows.last(key) is not None:
-            break
     assert found is not None
     return found
 
@@ -239,9 +274,11 @@ class TableRestore(Restore):
             )
         held = None if self.store.cut is None else decode_store_cut(self.store.cut)
         if held is not None and held.core is not None and not super().may_have_missed(held.at_end_ms, now_ms):
+            source = _decode_source(held.core)
             with suppress(TopicReplacedError):
-                self._look(held.core)
-                if self.oldest() <= held.changelog_position <= end.offset:
+                self._look(source)
+                is_same = source.declared == self._declared() and self._has(source.last)
+                if is_same and self.oldest() <= held.changelog_position <= end.offset:
                     return held
         return (yield from self.emptied(now_ms))
 
@@ -251,7 +288,7 @@ class TableRestore(Restore):
         # A log that has noted a topic is of no use any more when the topic is replaced.
         with closing(open_log(self.log.place, self.log.options)) as other:
             note = other.note({self.changelog: empty.changelog_position})
-        empty = replace(empty, core=_encode((self.log.identity, note)))
+        empty = replace(empty, core=_encode(_Source(self.log.identity, note, self._declared(), None)))
         self.store.write({}, empty.encode())
         return empty
 
@@ -263,24 +300,38 @@ class TableRestore(Restore):
         toward: bytes | None,  # noqa: ARG002
     ) -> StoreCut:
         """See ``Restore``."""
-        now = replace(held, changelog_position=position)
+        source = replace(_decode_source(held.core or b""), last=RecordMark.of(records[-1]))
+        now = replace(held, changelog_position=position, core=_encode(source))
         self.rows.apply(records, now.encode())
         return now
 
-    def may_have_missed(self, at_end_ms: int, now_ms: int) -> bool:
-        """See ``Restore``. Also, whether the topic was replaced, which a reader does not notice. It is looked every few seconds."""
+    def is_replaced(self) -> bool:
+        """See ``Restore``: a reader does not notice it. It is looked every few seconds."""
         is_replaced = False
         if self.looks and self.looks[0].done():
             is_replaced = isinstance(self.looks.pop().exception(), TopicReplacedError)
         if not self.looks:
-            core = decode_store_cut(self.store.cut or b"").core
-            self.looks.append(in_thread("tailrace-look", lambda: self._look(core, _LOOK_S)))
-        return is_replaced or super().may_have_missed(at_end_ms, now_ms)
+            source = _decode_source(decode_store_cut(self.store.cut or b"").core or b"")
+            self.looks.append(in_thread("tailrace-look", lambda: self._look(source, _LOOK_S)))
+        return is_replaced
 
-    def _look(self, core: bytes | None, pause_s: float = 0.0) -> None:
+    def _look(self, source: _Source, pause_s: float = 0.0) -> None:
         """Raises TopicReplacedError."""
         time.sleep(pause_s)
-        identity, note = _decode_source(core or b"")
-        if identity != self.log.identity:
+        if source.log != self.log.identity:
             raise TopicReplacedError("the log is another one", topic=self.changelog.topic)
-        self.log.resume(note, {self.changelog: 0})
+        self.log.resume(source.topic, {self.changelog: 0})
+        self.log.topics()  # what was known of one is forgotten if it has other partitions now
+        if self.log.partitions(self.changelog.topic) != self.plan.partitions:
+            raise TopicReplacedError("the table has more partitions now", topic=self.changelog.topic)
+
+    def _has(self, last: RecordMark | None) -> bool:
+        """Whether the log has the last record of the copy. If it was compacted away, the copy is filled again."""
+        record = None if last is None else first(self.log, *self.changelog, last.offset)
+        return last is None or (record is not None and RecordMark.of(record) == last)
+
+    def _declared(self) -> str:
+        topic = self.rows.topic
+        return repr(
+            (topic.type_name, topic.settings.key, spell(topic.key_codec.type), sorted(table_fields(topic)))
+        )
