@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import signal
 import time
@@ -74,7 +75,7 @@ def test_a_change_is_in_use_soon_and_keeps_the_state(session: Session) -> None:
     session.until(lambda: "'result': 21" in str(session.ask("/actors/Order/o1/half")), "the new code answers")
     assert time.monotonic() - begun_s < MOST_RESTART_S
     assert session.ask("/actors/Order/o1/status")["result"] == "placed"
-    session.source.with_name("send.py").write_text("1 / 0\n")  # no module of the app
+    (session.project / "tests" / "send.py").write_text("1 / 0\n")  # no module of the app
     place(session, ORDERS, ORDERS)
     check_orders(session, 2 * ORDERS)
     assert session.said().count("the code has changed") == 1
@@ -206,6 +207,77 @@ def test_code_that_misses_a_module_is_in_use_when_the_module_is_there(session: S
     session.until(lambda: session.said().count(RUNS) == 8, "it runs with the new module")
     session.source.with_name("words.py").write_text("WORD = 2\n")
     session.until(lambda: session.said().count(RUNS) == 12, "the new module is a file of the app")
+
+
+def test_a_change_that_compiled_code_hides_is_in_use(session: Session) -> None:
+    """Python knows compiled code by second and size of its source."""
+    text = session.source.read_text()
+    session.until(lambda: session.ask("/actors/Order/none") is not None, "the page answers")
+    for number in (1, 2):
+        source = text.replace(
+            "    @tr.query\n",
+            f"    @tr.query\n    def v{number}(self) -> int:\n        return 1\n\n    @tr.query\n",
+            1,
+        )
+        session.source.write_text(source)
+        os.utime(session.source, (1_700_000_000, 1_700_000_000 + number / 10))
+        if number == 1:
+            compiled = py_compile.compile(str(session.source))
+            assert compiled is not None
+    session.until(lambda: "/v2" in str(session.ask("/openapi.json")), "the new code is in use")
+
+
+def test_a_module_that_only_a_handler_imports_is_watched_wherever_it_is(
+    session: Session, tmp_path: Path
+) -> None:
+    folder = session.project / "rules" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "late.py").write_text("TEXT = 1\n")
+    session.until(lambda: session.said().count(RUNS) == 8, "it is seen")
+    (tmp_path / "elsewhere.py").write_text("TEXT = 1\n")
+    session.change(
+        "import tailrace as tr\n",
+        f"import sys\nimport tailrace as tr\nsys.path.append({str(tmp_path)!r})\nimport elsewhere\n",
+    )
+    session.until(lambda: session.said().count(RUNS) == 12, "it runs with the module")
+    (tmp_path / "elsewhere.py").write_text("TEXT = 2\n")
+    session.until(lambda: session.said().count(RUNS) == 16, "a module outside is watched")
+
+
+def test_a_change_while_the_code_is_looked_at_is_not_missed(session: Session) -> None:
+    session.change("import tailrace as tr\n", "import time\nimport tailrace as tr\ntime.sleep(2)\n")
+    session.until(lambda: "has changed" in session.said(), "the slow code is in use")
+    session.until(lambda: session.said().count(RUNS) == 8, "it runs")
+    session.change("PAY_WITHIN_MS = 30", "PAY_WITHIN_MS = 31")
+    time.sleep(0.5)  # within the look
+    session.change(
+        "    @tr.query\n", "    @tr.query\n    def later(self) -> int:\n        return 1\n\n    @tr.query\n"
+    )
+    session.until(lambda: "/later" in str(session.ask("/openapi.json")), "the page has the last code")
+    session.until(
+        lambda: session.said().count("has changed") == 3, "the second change is a restart of its own"
+    )
+
+
+def test_a_worker_that_is_killed_beside_wrong_code_is_not_started_with_it(session: Session) -> None:
+    place(session, 0, ORDERS)
+    check_orders(session, ORDERS)
+    session.change("import tailrace as tr\n", "import tailrace as tr\n1 / 0\n")
+    session.until(lambda: "not in use" in session.said(), "it is said")
+    session.post("/dev/kill", origin=session.url)
+    session.until(lambda: session.said().count("not in use") == 2, "it is said again")
+    assert "ZeroDivisionError" in session.ask("/")
+    session.change("1 / 0\n", "")
+    place(session, ORDERS, ORDERS)
+    check_orders(session, 2 * ORDERS)
+
+
+def test_kill_answers_with_several_workers(tmp_path: Path) -> None:
+    with Session(tmp_path, "--workers", "2") as session:
+        session.until(lambda: session.said().count(RUNS) == 4, "the tasks run")
+        session.until(lambda: session.ask("/readyz"), "the page answers")
+        assert session.post("/dev/kill", origin=session.url) == 200
+        assert "has resumed from the last commit" in session.ask("/")
 
 
 def test_port_0_is_a_free_one_and_the_table_is_named(tmp_path: Path) -> None:

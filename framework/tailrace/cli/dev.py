@@ -48,8 +48,7 @@ def dev(*, app: str, options: tuple[str, ...], folder: Path, state: Path, http: 
     with closing(listen.bind()) as one:
         http = f"{http.rpartition(':')[0]}:{one.getsockname()[1]}"
     os.environ.pop("TAILRACE_HTTP", None)  # it is the page's, and the worker would answer there
-    # Of two changes within a second, Python would run compiled code of the first.
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # see ``dev.children``
     place = ("--log", str(folder), "--log-format", "text")
     run = ["run", app, *place, "--state", str(state), "--create-topics", _COMMITS, *options]
     run_command.make_context("run", run[1:])  # a wrong option ends this command, and not the worker alone

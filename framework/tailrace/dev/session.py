@@ -14,9 +14,10 @@ The page learns of the worker from a note, a file that is replaced as a whole (`
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ from tailrace.serve.page.dev import Note, write_note
 
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 30.0
+_PASSED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "tests", "venv"})
 _APART_S: Final = 1.0
 """From one start of the worker to the next."""
 OTHER_HISTORY: Final = (
@@ -56,7 +58,7 @@ class Session:
         self._page: ChildProcess | None = None
         self._code = Code(frozenset(), [], [])
         self._times: dict[Path, int] = {}
-        self._begun_s = 0.0
+        self._begun_s = self._look_s = 0.0
         self._is_wrong = self._stopping = False
 
     def run(self, first: Callable[[Code], None]) -> None:
@@ -64,15 +66,16 @@ class Session:
 
         Raises TailraceError: the first code is not valid, or the page has failed.
         """
+        times = self._modified()
         self._code = code_of(self._app)
-        self._times = self._modified()
+        self._times = {**self._modified(), **times}
         with tempfile.TemporaryDirectory(prefix="tailrace-dev-") as folder, stop_signals(self._stop):
             self._note = Path(folder) / "note"
             try:
                 self._start_both()
                 first(self._code)
                 while not self._stopping:
-                    time.sleep(_POLL_S)
+                    time.sleep(max(_POLL_S, 5 * self._look_s))  # a large folder is looked through less often
                     self._step()
             finally:
                 self._end(self._worker)
@@ -82,26 +85,30 @@ class Session:
         self._stopping = True
 
     def _step(self) -> None:
+        begun_s = time.monotonic()
         times = self._modified()
+        self._look_s = time.monotonic() - begun_s
         if times != self._times:
-            self._times = times
-            self._reload()
+            self._reload(times)
         if self._page is not None and not self._page.is_alive:
             self._page.receive()  # raises its error
             self._stopping = True
         if self._worker is not None and not self._worker.is_alive:
             self._worker_ended(self._worker)
 
-    def _reload(self) -> None:
+    def _reload(self, times: Mapping[Path, int]) -> None:
+        self._is_wrong = False
         try:
             self._code = code_of(self._app)
         except TailraceError as error:
             self._is_wrong = True
-            self._times = self._modified()
             self._show(f"The changed code is not in use: {error}", self._worker)
+        self._times = {
+            **self._modified(),
+            **times,
+        }  # what has changed during the look is seen at the next one
+        if self._is_wrong:
             return
-        self._is_wrong = False
-        self._times = self._modified()
         self._tell("the code has changed: starting again")
         self._end(self._worker)
         self._end(self._page)
@@ -110,12 +117,12 @@ class Session:
     def _start_both(self) -> None:
         self._start_worker()
         self._page = begun(
-            "the page", self._commands.command, *self._commands.serve, "--dev", str(self._note)
+            "the page", self._app, self._commands.command, *self._commands.serve, "--dev", str(self._note)
         )
 
     def _start_worker(self) -> None:
         self._begun_s = time.monotonic()
-        self._worker = begun("the worker", self._commands.command, *self._commands.run)
+        self._worker = begun("the worker", self._app, self._commands.command, *self._commands.run)
         self._write(self._worker)
 
     def _worker_ended(self, worker: ChildProcess) -> None:
@@ -133,6 +140,9 @@ class Session:
             self._stopping = True
         elif (worker.exit_code or 0) < 0:
             time.sleep(max(0.0, self._begun_s + _APART_S - time.monotonic()))
+            if self._is_wrong:  # it would run code that the page does not have
+                self._reload(self._modified())
+                return
             self._tell(f"{worker.name}, process {worker.pid}, {worker.how_it_ended}: starting it again")
             self._start_worker()
         else:
@@ -146,14 +156,20 @@ class Session:
         write_note(self._note, Note(None if worker is None else worker.pid, trouble, self._commands.state))
 
     def _modified(self) -> dict[Path, int]:
-        """When each file of the app was last changed; 0 if it is gone. While the code cannot be imported, a new file beside them counts."""
-        found = dict[Path, int]()
-        folders = {one.parent for one in self._code.files} if self._is_wrong else set[Path]()
-        for file in self._code.files.union(*(folder.glob("*.py") for folder in folders)):
+        """When each file was last changed: those of the app's modules, and all Python files below the working folder but tests, as a
+        handler may import any of them.
+        """
+        found, files = dict[Path, int](), {*self._code.files}
+        for folder, folders, names in os.walk(Path.cwd()):
+            folders[:] = [one for one in folders if one not in _PASSED and not one.startswith(".")]
+            files.update(
+                Path(folder, one) for one in names if one.endswith(".py") and not one.startswith("test_")
+            )
+        for file in files:
             try:
                 found[file] = file.stat().st_mtime_ns
             except OSError:
-                found[file] = 0
+                pass  # it is gone
         return found
 
     @staticmethod

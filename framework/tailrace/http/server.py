@@ -2,7 +2,7 @@
 
 A process must not suffer from who asks it. So:
 
-    a request                                 has to come, be answered and be taken within ``REQUEST_S``, or its connection is closed
+    a request                                 has to come, be answered and be taken within ``REQUEST_S``, or its connection is closed; see ``ALLOW``
     a connection that has sent no request     is closed after that time too
     between two requests                      ``KEEP_ALIVE_S``
     connections that wait for a request,      ``MOST_WAITING``, counted from accept on; a new one takes the place of the
@@ -47,6 +47,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 JSON = b"application/json"
 REQUEST_S = 15.0
+ALLOW = "tailrace.allow"
+"""The extension of a request by which the app gives it another time, in seconds from now: a replay takes long."""
 KEEP_ALIVE_S = 30
 MOST_WAITING = 200
 MOST_HEADER_BYTES = 64 << 10
@@ -320,6 +322,8 @@ class _Connection(HttpToolsProtocol):
             self.abort()
             raise BufferError("too many requests wait")  # it stops the parser, which has thousands more
         self._bytes = 0
+        extensions: Any = {ALLOW: self._begin}
+        self.scope["extensions"] = extensions
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -341,8 +345,9 @@ class _Connection(HttpToolsProtocol):
             if self._deadline is None:
                 self._begin()
 
-    def _begin(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_S, self.abort)
+    def _begin(self, patience_s: float = REQUEST_S) -> None:
+        self._end()
+        self._deadline = self.loop.call_later(patience_s, self.abort)
 
     def _end(self) -> None:
         if self._deadline is not None:

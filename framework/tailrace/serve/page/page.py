@@ -24,6 +24,7 @@ from tailrace.graph.model import graph_of
 from tailrace.history.dead_letters.letters import DeadLetter, parse_id
 from tailrace.history.dead_letters.redriving import close_letters, last_open_letters
 from tailrace.history.status.inspection import AppReport, inspect_app
+from tailrace.http.server import ALLOW
 from tailrace.log.interface import ServiceLog
 from tailrace.log.tasks import owner_of
 from tailrace.serve.answers import Questions
@@ -35,6 +36,8 @@ from tailrace.serve.unanswered import BAD_REQUEST, NOT_YET, Unanswered
 
 _FRESH_S: Final = 3.0
 """For how long a report is shown again."""
+_LONG_S: Final = 75.0
+"""More than a replay takes at most."""
 _LETTERS: Final = 50
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; "
@@ -148,6 +151,7 @@ class Page:
         actor, key = request.query_params.get("actor", ""), request.query_params.get("key", "")
 
         async def content() -> dict[str, Any]:
+            request.scope["extensions"][ALLOW](_LONG_S)
             asked = self._questions.question(actor, self._in_url(actor, key), "", {}, "actor")
             trace = await run_in_threadpool(self._replays.trace, key, asked.partition)
             return {"actor": actor, "key": key, "trace": trace}
@@ -207,6 +211,7 @@ class Page:
         async def content() -> dict[str, Any]:
             assert dev is not None
             _check_own(request)
+            request.scope["extensions"][ALLOW](_LONG_S)
             if request.url.path == "/dev/kill":
                 await run_in_threadpool(dev.kill, self._owners)
             else:

@@ -47,9 +47,12 @@ def test_the_results_are_those_of_plain_python_under_every_schedule() -> None:
     placed = [Placed(f"o{n}", NOON_MS + n * 60_000, f"c{n % 7}", n) for n in range(40)]
     paid = [
         Paid(one.order, one.at_ms + random.randrange(2 * PAY_WITHIN_MS))
-        for one in placed[::2]
+        for one in (*placed[::2], *placed[::3])  # some are paid twice
     ]
-    events: list[Placed | Paid] = [*placed, *paid]
+    paid.append(Paid("o1", placed[1].at_ms + PAY_WITHIN_MS))  # just in time
+    paid.append(Paid("o5", placed[5].at_ms + PAY_WITHIN_MS + 1))  # just not
+    again = [Placed(one.order, one.at_ms + 1, "x", 0) for one in placed[:5]]
+    events: list[Placed | Paid] = [*placed, *again, *paid]
     events.sort(key=lambda one: one.at_ms)
     in_time = {
         one.order
@@ -66,5 +69,7 @@ def test_the_results_are_those_of_plain_python_under_every_schedule() -> None:
         assert h.table(orders) == {
             one.order: Standing(one.order, expected(one), one.cents) for one in placed
         }
-        h.explore(schedules=50)  # fails if a result depends on anything but the events and the clock
+        h.explore(
+            schedules=50
+        )  # fails if a result depends on anything but the events and the clock
         h.replay()
