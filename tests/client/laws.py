@@ -143,7 +143,7 @@ def check_refusals(place: str) -> None:
         for at_ms, says in ((now_s, "looks like seconds"), (1_000 * (now_s + 200_000), "ahead of the clock")):
             with pytest.raises(BadRecordError, match=says):
                 client.send(payments, Paid("a", at_ms, 1))
-        with pytest.raises(tr.UsageError, match="str is not an actor"):
+        with pytest.raises(tr.UsageError, match="'Customer' is not an actor"):
             client.get("Customer", "a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
         assert client.send(payments) == {}
         assert [*client.read(payments)] == []

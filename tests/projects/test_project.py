@@ -95,19 +95,18 @@ def test_what_cannot_be_made_is_a_sentence_and_nothing_is_written(
 
 
 def test_a_folder_without_the_right_to_write_is_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "locked").mkdir(mode=0o555)
     before = os.geteuid()
     if before == 0:  # root may write everywhere
         tmp_path.chmod(0o755)
-        os.chdir(tmp_path / "locked")
+        monkeypatch.chdir(tmp_path / "locked")
         os.seteuid(65534)
     try:
         assert execute(["new", "shop"] if before == 0 else ["new", str(tmp_path / "locked" / "shop")]) == 2
     finally:
         os.seteuid(before)
-        os.chdir(tmp_path)
     assert capsys.readouterr().err.endswith(
         "'shop' cannot be written: Permission denied. Nothing was written.\n"
     )

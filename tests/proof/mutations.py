@@ -184,7 +184,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "runtime.restore:Restore._not_of_this_history", "not found.in_log", "False", _OTHER
         ),
         "records-deleted-unread-stepped-over": Mutation(
-            "runtime.restore:Restore._step_over", "not self.after_deleted", "False", _OFFSETS
+            "runtime.restore:Restore._step_over", "not self.settings.after_deleted", "False", _OFFSETS
         ),
         "a-changelog-with-a-hole-taken-for-the-state": Mutation(
             "history.reading.changelog:check_contents", "noted is None or noted == found", "True", "tests/runtime/test_restore.py -k TestHoles"

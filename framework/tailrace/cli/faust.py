@@ -151,9 +151,10 @@ class Import:
 
     def check(self, most_bytes: int) -> None:
         """Raise ClickException if a row is invalid, before any is appended."""
+        now_ms = time.time_ns() // 1_000_000
         for row in self.rows():
             try:
-                record_of(self.make, row, 0, most_bytes)
+                record_of(self.make, row, now_ms, most_bytes)
             except BadRecordError as error:
                 place = f"faust://{self._table.app}/{self._table.name}, row {row.number}"
                 raise click.ClickException(

@@ -156,7 +156,7 @@ class Client:
             record = rows.last(encoded)
             return None if record is None else decoded(of, rows.place, record)
         self._check_process()
-        plan = self._plan.actor_of(of if isinstance(of, type) else type(of))
+        plan = self._plan.actor_of(of)
         partition = partition_of(plan.key_codec.encode(key), self._plan.partitions)
         with self._mutex:
             found = AppHistory(self._plan, self._log).committed(partition, with_rows=True)

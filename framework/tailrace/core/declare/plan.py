@@ -274,7 +274,7 @@ class Plan:
         if found is not None:
             return found
         raise UsageError(
-            f"{cls.__name__} is not an actor of the app {self.app!r}",
+            f"{getattr(cls, '__name__', repr(cls))} is not an actor of the app {self.app!r}",
             hint=f"Its actors: {', '.join(actor.cls.__name__ for actor in self.actors) or 'none'}. "
             "Decorate the class with @app.actor.",
         )
