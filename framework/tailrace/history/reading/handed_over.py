@@ -32,6 +32,9 @@ class _Past(msgspec.Struct, frozen=True):
     before: list[tuple[str, int, int]]
 
 
+_decode_past = msgspec.json.Decoder(_Past).decode
+
+
 def note_handed_over(
     log: StoredLog, rows: str, before: Offsets, inputs: Collection[str], now_ms: int
 ) -> None:
@@ -69,7 +72,7 @@ def noted(log: Log, rows: Collection[str] | None = None) -> dict[str, Offsets]:
     for record in scan(log, HANDED_OVER, 0) if HANDED_OVER in log.topics() else ():
         with decoding(HANDED_OVER, record, "note of it", "Find the program that writes to it."):
             name = (record.key or b"").decode(errors="surrogateescape")
-            found[name] = msgspec.json.decode(record.value or b"", type=_Past)
+            found[name] = _decode_past(record.value or b"")
     here: dict[str, Offsets] = {}
     for name, note in found.items():
         with suppress(TopicReplacedError):
