@@ -12,6 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine.observer import Call, Moment, Observer
 from tailrace.core.errors import BadRecordError, HandlerError, OffsetGoneError, ReplayDivergedError
+from tailrace.core.records import Output
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.testing import Harness, System
@@ -115,6 +116,10 @@ def test_a_writer_is_replayed_after_a_compaction_and_what_is_left_is_compared() 
         h.log.compact("table")
         report = h.replay()
         assert any("2 outputs were not compared" in one for one in report.notes)
+        assert not any("of other writers" in one for one in report.notes)
+        h.log.append_all([Output("table", b"a", table.encode(Stock("a", 99)), 9)])
+        says = "the table 'table' has 1 record of other writers, which replace values of the app"
+        assert says in h.replay().notes
         del h.log.at("plain", 0).records[1]
         with pytest.raises(ReplayDivergedError, match="plain"):
             h.replay()

@@ -6,7 +6,7 @@ The service may be running meanwhile. Every read of a partition ends at the cut 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -113,16 +113,21 @@ class AppHistory:
         cuts = {number: self.committed(number).cut for number in partitions}
         return {number: tape.decode_cut(cut).totals.outputs if cut else 0 for number, cut in cuts.items()}
 
-    def emitted(self, counts: Mapping[int, int]) -> tuple[dict[int, Emitted], frozenset[str]]:
+    def emitted(
+        self, counts: Mapping[int, int], others: Counter[str] | None = None
+    ) -> tuple[dict[int, Emitted], frozenset[str]]:
         """The first outputs of partitions, so many of each, from one read of all topics that the app writes to; and the topics
-        of which the log may have deleted some.
+        of which the log may have deleted some. ``others`` counts the records of other writers in tables.
         """
         found, app = {number: Emitted() for number in counts}, self.plan.app.encode()
+        tables = self.plan.tables if others is not None else ()
         for place in self._output_places():
             topic = place.topic
             for records in batches(self.log, *place):
                 for _, timestamp_ms, key, value, headers in records:
                     name, task, number = origin_in(headers) or (b"", 0, 0)
+                    if name != app and others is not None and topic in tables:
+                        others[topic] += 1
                     if name != app or number >= counts.get(task, 0):
                         continue
                     one, hashes = found[task], found[task].hashes

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager
 from typing import TypeAlias
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limits
@@ -73,7 +75,7 @@ def replay(
         _check_limits(history, options.limits, numbers)
     begun_s = time.perf_counter()
     with network_refused(), seldom_collected():
-        comparisons = _output_comparisons(history, numbers, options)
+        comparisons = _output_comparisons(history, numbers, options, report)
         for number in numbers:
             committed = _committed(history, log, number, options)
             with closing(MemoryStore() if open_store is None else open_store(number)) as store:
@@ -90,13 +92,18 @@ def replay(
 
 
 def _output_comparisons(
-    history: AppHistory, numbers: Collection[int], options: ReplayOptions
+    history: AppHistory, numbers: Collection[int], options: ReplayOptions, report: ReplayReport
 ) -> dict[int, OutputComparison]:
     """The comparisons of outputs. The cuts are read first: all outputs up to them are then in the log."""
     if not options.compare or options.keys is not None:
         return {}
     counts = history.output_counts(numbers)
-    outputs_of, in_part = history.emitted(counts)
+    others = Counter[str]()
+    outputs_of, in_part = history.emitted(counts, others)
+    for table, count in sorted(others.items()):
+        report.note(
+            f"the table {table!r} has {counted(count, 'record')} of other writers, which replace values of the app"
+        )
     return {
         number: OutputComparison(history.plan, number, emitted, counts[number], in_part)
         for number, emitted in outputs_of.items()
