@@ -84,7 +84,7 @@ def test_a_change_is_in_use_soon_and_keeps_the_state(session: Session) -> None:
 def test_ctrl_c_leaves_a_log_and_a_state_that_run_goes_on_with(session: Session) -> None:
     place(session, 0, ORDERS)
     assert session.stop() == 0
-    assert not session.processes()
+    wait_until(lambda: not session.processes(), "no process is left")
     place(session, ORDERS, ORDERS)
     done = command(session.project, "run", "shop:app", "--until-end")
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,7 @@ from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
+from tailrace.log.kafka.topic_config import LAG_MS
 from tailrace.runtime import commit_notes
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.store_cut import decode_store_cut
@@ -221,3 +222,7 @@ def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error
         log.compaction_paused(["some.changelog"]),
     ):
         log.admin.alter("some.changelog", {"min.compaction.lag.ms": "0"})
+        # A broker answers before it has the change itself.
+        wait_until(
+            lambda: log._cluster.config_of(["some.changelog"])["some.changelog"][LAG_MS] == "0", "it is set"
+        )
