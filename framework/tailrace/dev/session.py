@@ -66,9 +66,7 @@ class Session:
 
         Raises TailraceError: the first code is not valid, or the page has failed.
         """
-        times = self._modified()
-        self._code = code_of(self._app)
-        self._times = {**self._modified(), **times}
+        self._look(self._modified())
         with tempfile.TemporaryDirectory(prefix="tailrace-dev-") as folder, stop_signals(self._stop):
             self._note = Path(folder) / "note"
             try:
@@ -97,22 +95,24 @@ class Session:
             self._worker_ended(self._worker)
 
     def _reload(self, times: Mapping[Path, int]) -> None:
-        self._is_wrong = False
         try:
-            self._code = code_of(self._app)
+            self._look(times)
         except TailraceError as error:
             self._is_wrong = True
             self._show(f"The changed code is not in use: {error}", self._worker)
-        self._times = {
-            **self._modified(),
-            **times,
-        }  # what has changed during the look is seen at the next one
-        if self._is_wrong:
             return
+        self._is_wrong = False
         self._tell("the code has changed: starting again")
         self._end(self._worker)
         self._end(self._page)
         self._start_both()
+
+    def _look(self, times: Mapping[Path, int]) -> None:
+        """Look at the code. ``times``: those of the files before it. What changes during the look is seen at the next one."""
+        try:
+            self._code = code_of(self._app)
+        finally:
+            self._times = {**self._modified(), **times}
 
     def _start_both(self) -> None:
         self._start_worker()

@@ -74,7 +74,7 @@ class Follower:
         table: Topic[Any, Any] | None = None,
     ) -> None:
         self.number, self.table = number, table
-        self._name = "" if table is None else table.name
+        self.name = "" if table is None else table.name
         self._plan, self._log, self._reader, self._open_state = plan, log, reader, open_state
         self._opened: Future[AppHistory] | None = None
         self._standby: Standby | None = None
@@ -111,9 +111,9 @@ class Follower:
         try:
             whole, age_ms = self._ready()
         except Unanswered:
-            return PartitionReport(self.number, None, None, self._reason(), self._name)
+            return PartitionReport(self.number, None, None, self._reason(), self.name)
         trouble = self._trouble or str(self.doubt() or "")
-        return PartitionReport(self.number, whole.changelog_position, age_ms, trouble, self._name)
+        return PartitionReport(self.number, whole.changelog_position, age_ms, trouble, self.name)
 
     def doubt(self) -> TailraceError | None:
         """Why no key can be looked up in the table. Raises Unanswered: it is not known yet."""
@@ -155,7 +155,7 @@ class Follower:
             return
         opened, self._opened = self._opened, None
         plan = opened.result().plan
-        store = self._open_state(plan, self.number, self._name)
+        store = self._open_state(plan, self.number, self.name)
         parts = plan, self.number, self._log, self._reader, store, system_clock
         if self.table is None:
             restore, self._answering = Restore(*parts), Answering(self._plan, self.number, store)
@@ -172,7 +172,7 @@ class Follower:
         """The cut of the answers, and its age."""
         whole = None if self._standby is None else self._standby.whole
         if whole is None or self._at_end_s is None:
-            of = f"table {self._name!r}" if self._name else repr(self._plan.app)
+            of = f"table {self.name!r}" if self.name else repr(self._plan.app)
             raise Unanswered(
                 f"partition {self.number} of {of} has no answers yet: {self._reason()}",
                 status=NOT_YET,
@@ -217,11 +217,14 @@ class Followers:
             for number in (sorted(numbers) if table is None else range(plan.partitions))
         ]
         """Those of the state by partition, then those of tables."""
+        self._by_table = {
+            name: {one.number: one for one in self.all if one.name == name} for name in ("", *plan.tables)
+        }
 
     def answer(self, question: Question) -> Answer:
         """The answer to a question. Raises Unanswered."""
         of = question.of if isinstance(question.of, Topic) else None
-        followers = {one.number: one for one in self.all if one.table is of}
+        followers = self._by_table["" if of is None else of.name]
         follower = followers.get(question.partition)
         if follower is None:
             here = ", ".join(map(str, followers))

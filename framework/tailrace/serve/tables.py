@@ -195,8 +195,8 @@ def rows_from_log(app: str, log: Log, topic: Topic[Any, Any], key: bytes) -> tup
     """
     count = log.partitions(topic.name)
     own = partition_of(key, count)
-    found: tuple[TableRows, int] | None = None
-    for number in sorted(range(count), key=lambda one: one != own):
+    found: dict[int, tuple[TableRows, int]] = {}
+    for number in range(count):
         rows = TableRows(app, topic, number, count, MemoryStore())
         position = log.start_offset(*rows.place)
         with closing(log.reader({rows.place: position})) as reader:
@@ -205,9 +205,9 @@ def rows_from_log(app: str, log: Log, topic: Topic[Any, Any], key: bytes) -> tup
                 position = next_offset
         if (doubt := rows.doubt()) is not None:
             raise doubt
-        found = found or (rows, position)
-    assert found is not None
-    return found
+        if number == own:
+            found[own] = rows, position
+    return found[own]
 
 
 def committed(reader: Reader, place: TopicPartition) -> Iterator[tuple[list[InputRecord], int]]:

@@ -94,6 +94,7 @@ class Page:
     @property
     def routes(self) -> list[Route]:
         """The routes of the page."""
+        of_dev = () if self._dev is None else ("/dev/kill", "/dev/replay")
         return [
             Route("/", self._overview),
             Route("/keys", self._key),
@@ -101,14 +102,7 @@ class Page:
             Route("/status", self._status),
             Route("/dead-letters", self._letters),
             Route("/dead-letters/redrive", self._redrive, methods=["POST"]),
-            *(
-                []
-                if self._dev is None
-                else [
-                    Route("/dev/kill", self._develop, methods=["POST"]),
-                    Route("/dev/replay", self._develop, methods=["POST"]),
-                ]
-            ),
+            *(Route(path, self._develop, methods=["POST"]) for path in of_dev),
         ]
 
     async def _overview(self, _request: Request) -> Response:
@@ -227,11 +221,9 @@ class Page:
     async def _then(self, path: str, action: Callable[[], Any]) -> Response:
         """The page at a path, after an action; or the error of the action."""
         shown = await self._shown("error.html", action)
-        return (
-            shown
-            if shown.status_code != HTTPStatus.OK
-            else RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=_HEADERS)
-        )
+        if shown.status_code != HTTPStatus.OK:
+            return shown
+        return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=_HEADERS)
 
     async def _shown(self, template: str, content: Callable[[], Any]) -> Response:
         """A page; or the error in its place, with its status."""
