@@ -11,14 +11,14 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tailrace.spark.session import check_java
 from tests.docs.page import ROOT
@@ -27,6 +27,14 @@ BASE = "localhost/tailrace-base:2"
 IMAGE = f"localhost/tailrace-services-test-{os.getpid()}"
 SPARK_IMAGE, JDK_IMAGE = (f"localhost/tailrace-{name}-test-{os.getpid()}" for name in ("spark", "jdk"))
 USER = 10001
+OF_IMAGES = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        os.getuid() != 0,
+        reason="an image is built and run without an engine only by root; `.ci/run` counts that as a failure",
+    ),
+]
+"""The marks of tests that build and run images."""
 _OF_HOST = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt", os.environ.get("PIP_FIND_LINKS", ""))
 """With what pip is set up here: the build uses it, too."""
 _NAMESPACES = {"pid", "mount", "ipc", "uts"}
@@ -36,13 +44,6 @@ def tool(*arguments: object) -> str:
     done = subprocess.run([*map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, arguments))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def owned(folder: Path) -> Path:

@@ -13,26 +13,21 @@ from tailrace.projects.project import write_project
 from tests.deploy.commands import composed
 from tests.deploy.containers import (
     BASE,
+    OF_IMAGES,
     Container,
     build,
     container,
-    free_port,
     owned,
     root_of_image,
     settings,
     tool,
 )
 from tests.http.asking import ask
+from tests.kafka.broker.cluster import free_ports
 from tests.runtime.processes import wait_until
 from tests.runtime.test_http_answers import Metrics
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        os.getuid() != 0,
-        reason="an image is built and run without an engine only by root; `.ci/run` counts that as a failure",
-    ),
-]
+pytestmark = OF_IMAGES
 BASE_IMAGE, APP_IMAGE = (f"localhost/tailrace-{name}-test-{os.getpid()}" for name in ("base", "app"))
 TOKEN_FILE, TOKEN = "http-token", "a-token-of-some-length"
 APPEND = """echo '{"type": "Placed", "order": "a1", "at_ms": 1772280000000, "customer": "ada", "cents": 500}
@@ -74,7 +69,7 @@ def test_the_image_of_an_app_holds_the_app_compiled_and_nothing_else(root: Path)
 def test_the_services_of_its_compose_file_run_on_a_broker(
     root: Path, project: Path, kafka_url: str, tmp_path: Path
 ) -> None:
-    token, port = tmp_path / TOKEN_FILE, free_port()
+    token, port = tmp_path / TOKEN_FILE, free_ports(1)[0]
     token.write_text(TOKEN)
     services = composed(project / "compose.yml")["services"]
     mine = {"TAILRACE_LOG": kafka_url, "TAILRACE_HTTP": f"0.0.0.0:{port}"}

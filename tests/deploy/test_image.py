@@ -6,7 +6,6 @@ The image with Spark is built from it, and does the same rebuild by ``spark-subm
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
@@ -20,28 +19,23 @@ from tailrace.log.kafka import KafkaLog
 from tests.deploy.containers import (
     IMAGE,
     JDK_IMAGE,
+    OF_IMAGES,
     SPARK_IMAGE,
     USER,
     build,
     build_spark,
     container,
-    free_port,
     owned,
     root_of_image,
     settings,
     tool,
 )
 from tests.http.asking import ask
+from tests.kafka.broker.cluster import free_ports
 from tests.runtime.processes import wait_until
 from tests.runtime.test_http_answers import Metrics
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        os.getuid() != 0,
-        reason="an image is built and run without an engine only by root; `.ci/run` counts that as a failure",
-    ),
-]
+pytestmark = OF_IMAGES
 DAYS = date(2013, 7, 1), date(2013, 7, 3)
 AIRCRAFT = "services.flights.aircraft:app"
 MOST_OWN_BYTES = 80 << 20
@@ -121,7 +115,7 @@ def test_the_flights_run_in_containers_on_a_broker(
             assert code == 0, said
             assert expected in said, said
 
-    port, data = free_port(), owned(tmp_path / "data")
+    port, data = free_ports(1)[0], owned(tmp_path / "data")
     environment = {
         "TAILRACE_LOG": kafka_url,
         "TAILRACE_HTTP": f"127.0.0.1:{port}",

@@ -6,28 +6,20 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tailrace.projects.project import write_project
+from tests.kafka.broker.cluster import free_ports
 from tests.runtime.processes import PATIENCE_S, wait_until
 
 RUNS = "a partition runs"
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def command(project: Path, *arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -49,7 +41,7 @@ class Session:
         if not self.project.exists():
             write_project(self.project, "service")
         self.source = self.project / "shop.py"
-        self.port, self._said = free_port(), folder / "dev.log"
+        self.port, self._said = free_ports(1)[0], folder / "dev.log"
         self.url = f"http://127.0.0.1:{self.port}"
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(

@@ -16,7 +16,8 @@ import pytest
 from tailrace.dev.session import OTHER_HISTORY
 from tailrace.projects.project import write_project
 from tailrace.serve.page.dev import DIFFERENT, EQUAL
-from tests.dev.developing import RUNS, Browser, Session, command, free_port
+from tests.dev.developing import RUNS, Browser, Session, command
+from tests.kafka.broker.cluster import free_ports
 from tests.runtime.processes import wait_until
 
 ORDERS = 12
@@ -194,7 +195,7 @@ def test_options_of_run_reach_the_worker(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_run_is_a_sentence(arguments: list[str], says: str, tmp_path: Path) -> None:
     write_project(tmp_path / "shop", "service")
-    done = command(tmp_path / "shop", "dev", "--http", f"127.0.0.1:{free_port()}", *arguments)
+    done = command(tmp_path / "shop", "dev", "--http", f"127.0.0.1:{free_ports(1)[0]}", *arguments)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev.developing import free_port
 from tests.docs.page import ROOT, play
+from tests.kafka.broker.cluster import free_ports
 
 PAGES = [
     "docs/client.md",
@@ -30,7 +30,7 @@ PAGES = [
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_is_what_happens(page: str, tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     text = (ROOT / page).read_text("utf-8").replace("127.0.0.1:8080", address)
     assert (
         play(re.sub(r"^tailrace dev \S+", rf"\g<0> --http {address}", text, flags=re.MULTILINE), tmp_path)

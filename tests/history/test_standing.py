@@ -1,7 +1,7 @@
 """A state is exchanged only for one of the same moment: no bill twice and none lost, by whatever kind of timer it is made.
 
 The oracle is arithmetic: a customer is billed once for each day that has passed. ``by_event`` bills each day of event time: its watermark
-goes on without a record, when one of its inputs falls idle. ``by_clock`` bills each day of processing time.
+advances without a record, when one of its inputs falls idle. ``by_clock`` bills each day of processing time.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Billing:
         return tape.decode_cut(data)
 
     def billed(self) -> Counter[tuple[str, int]]:
-        """Who was billed for which day, and how often."""
+        """The number of bills, by customer and day."""
         found: Counter[tuple[str, int]] = Counter()
         topic = f"{self.app.name}-bills"
         for number in range(self.log.partitions(topic)):
