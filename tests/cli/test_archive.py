@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core.records import Output
-from tailrace.history.reading.opening import open_history
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.opening import Past, open_past
 from tests.cli.commands import done, run
 
 
@@ -28,7 +28,7 @@ def test_a_log_is_archived_and_what_is_new_is_added(folder):
     fill(folder, 7)
     again = done("archive", "--log", folder / "log", "--to", folder / "archive", "--json")
     assert again.lines == [{"topics": 1, "records": 7, "chunks": 2}]
-    alone = open_history(None, str(folder / "archive"))
+    alone = open_past(Past(archive=str(folder / "archive")))
     assert sum(1 for number in range(2) for _ in scan(alone, "things", number)) == 107
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UsageError
-from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
-from tailrace.log.archive import ArchivedLog, archive_log
+from tailrace.log.archive import Archive, ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog
+from tailrace.log.opening import Past, open_past
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tests.history.rebuilding.lived import TALLY, TaskState, done, live, rebuilt, serve_tallies
@@ -38,7 +38,7 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Archived:
     for first_round in (0, 3):
         serve_tallies(folder, first_round=first_round)
         with closing(EmbeddedLog(folder / "log")) as log:
-            archive_log(log, open_archive(str(folder / "archive")))
+            archive_log(log, Archive.at(str(folder / "archive")))
     then = live(folder, PLAN)
     serve_tallies(folder, first_round=6)
     now = live(folder, PLAN)
@@ -56,7 +56,7 @@ def compared(history: OneCommitLog) -> ReplayReport:
 
 def test_archive_and_log_are_read_as_one_history(archived: Archived) -> None:
     folder, _, now = archived
-    with closing(open_history(folder / "log", str(folder / "archive"))) as history:
+    with closing(open_past(Past(log=str(folder / "log"), archive=str(folder / "archive")))) as history:
         assert isinstance(history, ArchivedLog)
         report = compared(history)
     assert not report.differences.count
@@ -65,7 +65,7 @@ def test_archive_and_log_are_read_as_one_history(archived: Archived) -> None:
     _, snapshot = done(folder, order="tape", archive=str(folder / "archive"))
     assert rebuilt(snapshot) == now
     with (
-        closing(open_history(folder / "log")) as log_alone,
+        closing(open_past(Past(log=str(folder / "log")))) as log_alone,
         pytest.raises(OffsetGoneError, match="changelog"),
     ):
         compared(log_alone)
@@ -75,7 +75,7 @@ def test_archive_and_log_are_read_as_one_history(archived: Archived) -> None:
 
 def test_an_archive_alone_is_a_history_up_to_its_last_run(archived: Archived) -> None:
     folder, then, _ = archived
-    with closing(open_history(None, str(folder / "archive"))) as alone:
+    with closing(open_past(Past(archive=str(folder / "archive")))) as alone:
         report = compared(alone)
     assert not report.differences.count
     assert report.records > 60
@@ -87,4 +87,4 @@ def test_an_archive_alone_is_a_history_up_to_its_last_run(archived: Archived) ->
 
 def test_where_history_is_has_to_be_said() -> None:
     with pytest.raises(UsageError, match="Name one"):
-        open_history(None)
+        open_past(Past())

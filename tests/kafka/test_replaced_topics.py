@@ -15,12 +15,11 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tailrace.core import errors
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.reading.opening import open_archive
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
-from tailrace.log.archive import ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, ArchiveOptions, archive_log
 from tailrace.log.interface import Ends
 from tailrace.log.kafka import KafkaLog
 from tailrace.state.snapshots import Snapshots
@@ -181,13 +180,13 @@ def test_an_archive_is_continued_and_joined_only_with_the_topic_that_it_is_of(
     with serving(kafka_url) as shop:
         shop.lived()
         shop.stop()
-        archive_log(shop.log, open_archive(place))
+        archive_log(shop.log, Archive.at(place))
         shop.replace("orders")
         shop.now = 0
         shop.order(20)
         since = f"'orders' was {AGAIN} since it was archived"
         with closing(KafkaLog(kafka_url)) as log, pytest.raises(errors.ArchiveError, match=since):
-            archive_log(log, open_archive(place), ArchiveOptions(["orders"]))
+            archive_log(log, Archive.at(place), ArchiveOptions(["orders"]))
     with pytest.raises(errors.TopicReplacedError):
         rebuilt(APP, kafka_url, tmp_path / "rebuilt", archive=place)
     assert rebuilt(APP, str(tmp_path / "none"), tmp_path / "from-archive", archive=place).same_rows

@@ -122,8 +122,10 @@ def test_an_archive_gives_them_back(folder: Path) -> None:
         archive = Archive(Place.at(folder / "archive"))
         archive_log(log, archive, ArchiveOptions(records_per_chunk=4))
         for topic in ("events", "seen"):
-            assert of_topic(ArchivedLog(Archive(Place.at(folder / "archive"))), topic) == of_topic(log, topic)
-        joined = ArchivedLog(Archive(Place.at(folder / "archive")), log)
+            assert of_topic(ArchivedLog(None, Archive(Place.at(folder / "archive"))), topic) == of_topic(
+                log, topic
+            )
+        joined = ArchivedLog(log, Archive(Place.at(folder / "archive")))
         for offset, time_ms in enumerate(TIMES_MS):
             assert joined.offset_at("events", 0, time_ms) == offset
         days = {one.parent.name for one in (folder / "archive" / "topic=events").rglob("*.parquet")}

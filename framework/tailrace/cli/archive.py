@@ -13,10 +13,9 @@ from tailrace.cli.settings import setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import TopicReplacedError
 from tailrace.core.names import apps_in
-from tailrace.history.reading.opening import open_archive
 from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log
-from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
+from tailrace.log.archive import Archive, ArchiveOptions, ArchiveStatus, archive_log
 
 
 @click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
@@ -42,7 +41,7 @@ def archive(*, folder: Path | str, uri: str, topics: tuple[str, ...], as_json: b
     The service may run meanwhile. An interrupted archive resumes with the same command.
     """
     outside_of_log(uri, folder, "--to")
-    found = open_archive(uri)
+    found = Archive.at(uri)
     options = ArchiveOptions(topics or None)
     with opened_log(folder) as log, progress() as report_progress:
         for app in () if topics else apps_in(log.topics()):

@@ -37,8 +37,8 @@ app_argument = click.argument("app", metavar="APP")
 class LogType(click.Path):
     """The place of a log: a folder, as a ``Path``; with ``kafka`` also the URL of a cluster, as a ``str``."""
 
-    def __init__(self, *, kafka: bool = False) -> None:
-        super().__init__(path_type=Path, file_okay=False)
+    def __init__(self, *, kafka: bool = False, path_type: type = Path) -> None:
+        super().__init__(path_type=path_type, file_okay=False)
         self._kafka = kafka
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -58,12 +58,18 @@ class LogType(click.Path):
         return super().convert(value, param, ctx)
 
 
-def _log_option(type_: LogType, help: str) -> Callable[[FC], FC]:
-    return setting("--log", "folder", type=type_, default=DEFAULT_LOG, show_default=True, help=help)
+def _log_option(into: str, type_: LogType, help: str) -> Callable[[FC], FC]:
+    return setting("--log", into, type=type_, default=DEFAULT_LOG, show_default=True, help=help)
 
 
-log_option = _log_option(LogType(), "Folder of the event log.")
-any_log_option = _log_option(LogType(kafka=True), "The event log: a folder, or kafka://host:9092.")
+_ANY_LOG = "The event log: a folder, or kafka://host:9092."
+log_option = _log_option("folder", LogType(), "Folder of the event log.")
+any_log_option = _log_option("folder", LogType(kafka=True), _ANY_LOG)
+past_options = (
+    _log_option("log", LogType(kafka=True, path_type=str), _ANY_LOG),
+    setting("--archive", metavar="URI", help="Read what the log has deleted from this archive of it."),
+)
+"""The options that name a ``Past``, by the names of its fields."""
 
 
 def other_log_option(flag: str, into: str, help: str) -> Callable[[FC], FC]:
@@ -241,13 +247,13 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
         raise click.BadParameter(f"{topic!r} belongs to the app {app!r}, which {why}.", param_hint="TOPIC")
 
 
-def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
-    """Check that a place, given by a path or a URI, is outside the log's folder.
+def outside_of_log(place: str | Path, log: str | Path | None, hint: str) -> None:
+    """Check that a place, given by a path or a URI, is outside the log's folder, if there is a log.
     Raises click.BadParameter: the place is in that folder; or it is empty, which would mean the working folder.
     """
     if not str(place):
         raise click.BadParameter("it is empty", param_hint=hint)
-    if "://" in str(place) or "://" in str(log):
+    if log is None or "://" in str(place) or "://" in str(log):
         return
     path = Path(place).resolve()
     if Path(log).resolve() in (path, *path.parents):

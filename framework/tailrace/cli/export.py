@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,23 +11,20 @@ import click
 
 from tailrace.cli.arguments import (
     any_environment_option,
-    any_log_option,
     app_argument,
     json_option,
-    opened_log,
     outside_of_log,
     packed,
+    past_options,
     tell,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.settings import is_typed, setting
 from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
-from tailrace.history.reading.opening import open_history
 from tailrace.lab import export as lab
 from tailrace.lab.formats import Format
-from tailrace.log.interface import OneCommitLog
+from tailrace.log.opening import Past, open_past
 from tailrace.processes.app_loading import find_app
 
 _FORMATS = ("parquet", "delta", "iceberg")
@@ -55,16 +52,9 @@ def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     )
 
 
-archive_option = setting(
-    "--archive",
-    metavar="URI",
-    help="Read topics from this archive of the log, and from the log what came since.",
-)
-
-
-def opened_history(place: Path | str, archive: str | None) -> AbstractContextManager[OneCommitLog | None]:
-    """The log together with an archive of it; nothing if none is named."""
-    return nullcontext() if archive is None else closing(open_history(place, archive))
+def past_of_state(past: Past, state: lab.StateOptions) -> Past:
+    """Where a state is read: the last one is in the log itself, whatever the log has deleted."""
+    return Past(log=past.log) if state.as_of_ms is None else past
 
 
 @click.command(cls=Command, short_help="Export state, topics or a snapshot as tables.")
@@ -91,8 +81,7 @@ def opened_history(place: Path | str, archive: str | None) -> AbstractContextMan
     click.option("--actor", "actors", multiple=True, help="Only this actor; may be repeated."),
     click.option("--timers", is_flag=True, help="Also export the pending timers."),
 )
-@any_log_option
-@archive_option
+@packed("past", Past, *past_options)
 @json_option
 def export(
     *,
@@ -101,27 +90,24 @@ def export(
     topics: tuple[str, ...],
     points: Path | None,
     state: lab.StateOptions,
-    folder: Path | str,
-    archive: str | None,
+    past: Past,
     as_json: bool,
 ) -> None:
     """Export what APP has committed in the log as tables: one for each actor, and for each of its maps and lists.
 
     The service may run meanwhile. The folder appears when all tables are written.
     """
-    outside_of_log(to[1], folder, "--to")
+    outside_of_log(to[1], past.log, "--to")
     if sum(map(bool, (topics, state.snapshot, state.as_of_ms is not None, points))) > 1:
         raise click.UsageError("Give one of --topic, --snapshot, --as-of and --at.")
     if (topics and state.actors) or (state.timers and (topics or points)):
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
-    if is_typed("archive") and not topics:
-        raise click.UsageError("--archive has topics: give it with --topic.")
     plan = find_app(app).plan()
     destination = lab.Destination(to[1], cast("Format", to[0]))
-    place = nullcontext() if state.snapshot else opened_log(folder)
-    with place as log, opened_history(folder, archive) as history:
+    read = past if topics or points else past_of_state(past, state)
+    with nullcontext() if state.snapshot else closing(open_past(read)) as log:
         if log is not None and topics:
-            report = lab.export_topics(plan, history or log, destination, topics)
+            report = lab.export_topics(plan, log, destination, topics)
         elif log is not None and points is not None:
             report = lab.export_points(plan, log, destination, state, points)
         else:

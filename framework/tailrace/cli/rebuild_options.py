@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
 from tailrace.cli.arguments import (
     DEFAULT_SNAPSHOTS,
     any_environment_option,
-    any_log_option,
     from_snapshot_option,
     name_option,
     packed,
+    past_options,
     workers_option,
 )
 from tailrace.cli.settings import setting
@@ -22,17 +22,16 @@ from tailrace.history.rebuilding.request import Destination, Execution, Failures
 from tailrace.state.snapshots import LATEST, which_where
 
 
-def _source(*, folder: Path | str, archive: str | None, from_snapshot: str, after_deleted: bool) -> Source:
+def _source(*, from_snapshot: str, after_deleted: bool, **past: Any) -> Source:
     """The source of a rebuild."""
     base, base_id = which_where(from_snapshot) if from_snapshot else (None, LATEST)
-    return Source(log=str(folder), archive=archive, base=base, base_id=base_id, after_deleted=after_deleted)
+    return Source(**past, base=base, base_id=base_id, after_deleted=after_deleted)
 
 
 source_options = packed(
     "source",
     _source,
-    any_log_option,
-    setting("--archive", metavar="URI", help="Read what the log has deleted from this archive of it."),
+    *past_options,
     from_snapshot_option,
     click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted."),
 )

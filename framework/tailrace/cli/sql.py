@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from pathlib import Path
+from contextlib import closing, nullcontext
 
 import click
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
+from tailrace.cli.arguments import app_argument, json_option, packed, past_options, piped
 from tailrace.cli.commands import Command
-from tailrace.cli.export import archive_option, opened_history, state_options
+from tailrace.cli.export import past_of_state, state_options
 from tailrace.cli.showing import json_line, printable
 from tailrace.lab.export import StateOptions
 from tailrace.lab.sql import answered
+from tailrace.log.opening import Past, open_past
 from tailrace.processes.app_loading import find_app
 
 
@@ -20,12 +20,9 @@ from tailrace.processes.app_loading import find_app
 @app_argument
 @click.argument("query")
 @state_options()
-@any_log_option
-@archive_option
+@packed("past", Past, *past_options)
 @json_option
-def sql(
-    *, app: str, query: str, state: StateOptions, folder: Path | str, archive: str | None, as_json: bool
-) -> None:
+def sql(*, app: str, query: str, state: StateOptions, past: Past, as_json: bool) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
     The tables are those of tailrace export: Customer, Customer_orders, and topics by their names. Only those that the query names
@@ -35,8 +32,8 @@ def sql(
         raise click.UsageError("Give one of --snapshot and --as-of.")
     plan = find_app(app).plan()
     with (
-        nullcontext() if state.snapshot else opened_log(folder) as log,
-        opened_history(folder, archive) as history,
+        nullcontext() if state.snapshot else closing(open_past(past_of_state(past, state))) as log,
+        nullcontext() if state.snapshot else closing(open_past(past)) as history,
         answered(plan, log, query, state, history) as (names, rows, notes),
         piped(),
     ):

@@ -35,7 +35,6 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.formats import FOLDER_MODE
-from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Order
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts
@@ -45,6 +44,7 @@ from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import check_installed, fields_of, items_to_trace, write_page, write_tables
 from tailrace.lab.versions import Version
 from tailrace.log.interface import Ends
+from tailrace.log.opening import open_past
 
 _SHOWN = 5
 _FIRST_PART = 50_000
@@ -190,7 +190,7 @@ class _Ab(Comparison):
         if self._wanted.source.base is not None:
             report.noise_measured = "nothing: a history that begins with a snapshot has no first part"
             return
-        with closing(open_source(self._wanted.source)) as log:
+        with closing(open_past(self._wanted.source)) as log:
             parts = {
                 (name, at): (log.start_offset(name, at), end)
                 for name in self.about[0].inputs

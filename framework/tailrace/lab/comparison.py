@@ -21,7 +21,6 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OptionError, TailraceError
 from tailrace.history.reading.generations import changelog_in
 from tailrace.history.reading.same_topics import note_of_topics
-from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import (
     PARQUET,
     Destination,
@@ -38,6 +37,7 @@ from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
 from tailrace.lab.versions import About, Place, Version, placed
 from tailrace.log.interface import Ends, OneCommitLog
+from tailrace.log.opening import open_past
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -156,12 +156,12 @@ class Comparison:
 
     def present(self) -> Ends:
         """Where the topics of both end now."""
-        with closing(open_source(self._wanted.source)) as log:
+        with closing(open_past(self._wanted.source)) as log:
             return log.ends(self._topics_in(log))
 
     def note_of_topics(self) -> bytes:
         """Of which log the topics of both are: another note means that it, or one of them, was deleted and created again."""
-        with closing(open_source(self._wanted.source)) as log:
+        with closing(open_past(self._wanted.source)) as log:
             return log.identity + note_of_topics(log, self._topics_in(log))
 
     def _topics_in(self, log: OneCommitLog) -> list[str]:

@@ -48,8 +48,7 @@ from tailrace.lab.state_tables import (
     write_state,
 )
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.log.archive import ArchivedLog
-from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog
 from tailrace.state.columns import Column
 from tailrace.state.snapshots import Snapshots, which_where
 from tailrace.state.snapshots.actors import Entry, StoredActor
@@ -127,8 +126,7 @@ def export_state(
 def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequence[str]) -> ExportReport:
     """Export topics up to one commit of the log.
 
-    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export, or there is a
-    gap between an archive and the log.
+    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export.
     """
     tables = [TopicTable(plan, one) for one in topics]
     noted = note_of_topics(log, topics)
@@ -138,8 +136,6 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
             name = table.topic
             writer = TableWriter(folder, name, table.columns)
             for number, end in enumerate(ends[name]):
-                if isinstance(log, ArchivedLog):
-                    log.check_no_gap(TopicPartition(name, number))
                 if start := log.start_offset(name, number):
                     report.notes.append(
                         f"{name} partition {number} begins at offset {start}: the log has deleted what was before"

@@ -71,7 +71,7 @@ def answered(
     history: OneCommitLog | None = None,
 ) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
     """The result of a query: the names of the columns, the rows, and notes. ``options`` name the state; only of the log's last one
-    there are topics, too. ``history``: topics are read from it, the log together with an archive. ``show tables`` gives
+    there are topics, too. ``history``: topics are read from it, if given, and not from ``log``. ``show tables`` gives
     the names that there are.
 
     Raises OptionError: the query is wrong, or names what is not there, or names differ by case only. And what the exports raise, and MissingExtraError.

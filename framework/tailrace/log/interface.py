@@ -78,7 +78,7 @@ class Publication(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Publisher and channel in one, as logs and archives store them."""
+        """Publisher and channel in one, as they are stored."""
         return f"{self.publisher}{CHANNEL}{self.channel}" if self.channel else self.publisher
 
     @classmethod
@@ -118,6 +118,21 @@ class Stretch(NamedTuple):
     place: TopicPartition
     records: Sequence[InputRecord]
     end: int
+
+
+class RecordFilter(NamedTuple):
+    """The times (from, and up to but without) and columns that a reader of the past needs. A log may leave out all else."""
+
+    first_ms: int = -(1 << 63)
+    stop_ms: int = (1 << 63) - 1
+    columns: frozenset[str] = frozenset(("key", "value", "headers"))
+
+    def takes(self, first_ms: int, last_ms: int) -> bool:
+        """Whether records between these times, both included, can be wanted."""
+        return first_ms < self.stop_ms and last_ms >= self.first_ms
+
+
+EVERYTHING = RecordFilter()
 
 
 class Ends(NamedTuple):

@@ -1,12 +1,20 @@
-"""Opens the log at a place. The only module that knows which logs there are: all others know the interface."""
+"""Opens logs. The only module that knows which logs there are: all others know the interface.
+
+A service runs on the log at a place (``open_log``). A reader of history opens a *past* (``open_past``): a log, an archive of
+it, or both as one history. It does not see which of these it reads.
+"""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
+import msgspec
+
+from tailrace.core.errors import OptionError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import StoredLog
+from tailrace.log.interface import EVERYTHING, OneCommitLog, RecordFilter, StoredLog
 from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.log.kafka.connection import parse_url
 from tailrace.log.kafka.outages import WAITING
@@ -16,6 +24,8 @@ FolderLog: TypeAlias = EmbeddedLog
 """A log in a folder, for those who take care of its files."""
 WAITING_LOGGER: Final = f"tailrace.kafka.{WAITING}"
 """The logger of what a command waits for, if a log does not answer."""
+
+_logger = logging.getLogger("tailrace.log")
 
 
 def is_url(place: object) -> bool:
@@ -41,3 +51,53 @@ def open_log(place: str | Path, options: LogOptions | None = None, *, create: bo
     if is_url(place):
         return KafkaLog(str(place), options)
     return EmbeddedLog(place, options, create=create)
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """Where history is read. A value, which can be pickled and encoded: any process opens the same history by it.
+
+    With an archive, the log may be left out, or its folder be missing: then the archive alone is the history.
+    """
+
+    log: str | None = None
+    """Folder of the log, or the URL of a Kafka cluster."""
+    archive: str | None = None
+    """URI of an archive of the log, for records that the log has deleted."""
+
+    def absolute(self) -> Self:
+        """The same for a process with another working folder."""
+        log, archive = self.log, self.archive
+        if log is not None and not is_url(log):
+            log = str(Path(log).absolute())
+        if archive is not None:
+            from tailrace.log.archive.layout import absolute  # noqa: PLC0415 (as in open_past)
+
+            archive = absolute(archive)
+        return msgspec.structs.replace(self, log=log, archive=archive)
+
+
+def open_past(past: Past, wanted: RecordFilter = EVERYTHING) -> OneCommitLog:
+    """The history at a past, which is only read. The caller must close it.
+
+    Raises:
+        OptionError: Neither a log nor an archive is named.
+        LogUnavailableError, ArchiveError: One of them is not there, or cannot be read.
+        Else what ``open_log`` raises.
+    """
+    if past.archive is None:
+        if past.log is None:
+            raise OptionError("neither a log nor an archive is named", hint="Name one of them, or both.")
+        return open_log(past.log)
+    from tailrace.log.archive import Archive, ArchivedLog  # noqa: PLC0415 (a fifth of a process's start, and few need it)
+
+    archive, log = Archive.at(past.archive), None
+    if past.log is not None and (is_url(past.log) or Path(past.log).is_dir()):
+        log = open_log(past.log)
+    elif past.log is not None:
+        _logger.warning("there is no log in %r: its archive alone is read, up to its end", past.log)
+    try:
+        return ArchivedLog(log, archive, wanted)
+    except BaseException:
+        if log is not None:
+            log.close()
+        raise

@@ -1,4 +1,4 @@
-"""Spark for Tailrace's data: the log, its archive and snapshots as tables, and rebuilds on a cluster.
+"""Spark for Tailrace's data: the past of a log and snapshots as tables, and rebuilds on a cluster.
 
 PySpark and PyArrow are in the extra ``tailrace[spark]``. No code outside of this folder needs PySpark.
 """

@@ -9,8 +9,8 @@ An error that would occur again is a result, too (``failure``), and the unit is 
 exception of a task, or the death of its process, the task is retried up to ``spark.task.maxFailures`` times.
 All machines of the cluster must share the work folder and the location of the snapshots.
 
-Only processes of its machine can read the log of a running service. To rebuild on several machines, name an
-archive, a log on Kafka, or a copy (``tailrace log copy``).
+Only processes of its machine can read the log of a running service. To rebuild on several machines, name a past that all of
+them reach, such as a log on Kafka or a copy (``tailrace log copy``).
 """
 
 from __future__ import annotations

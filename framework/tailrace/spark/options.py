@@ -1,4 +1,7 @@
-"""The options of ``spark.read.format("tailrace")``, checked: unknown or wrong ones are refused."""
+"""The options of ``spark.read.format("tailrace")``, checked: unknown or wrong ones are refused.
+
+Topics are read from a past: ``log``, an ``archive`` of it, or both as one history (see ``log.opening``).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.types import spell
+from tailrace.log.opening import Past
 
 _READ = {
     "log": "the folder of an event log",
@@ -36,6 +40,11 @@ _READ = {
     "name": "of a snapshot that is written: makes it a savepoint",
     "table": "timers, or state as it is stored",
 }
+OF_TOPICS = (
+    *("topic", "log", "archive", "startingOffsets", "endingOffsets"),
+    *("startingTime", "endingTime", "undecodable", "recordsPerTask"),
+)
+"""The options of topics that snapshots do not have."""
 _NAMES = {name.lower(): name for name in _READ}
 
 
@@ -63,6 +72,15 @@ class Options:
 
     def __contains__(self, name: str) -> bool:
         return name in self._given
+
+    def past(self) -> Past:
+        """Where topics are read."""
+        if "log" not in self and "archive" not in self:
+            raise UsageError(
+                "the options do not select anything to read",
+                hint="Give log and topic, archive and topic, or snapshot and app.",
+            )
+        return Past(log=self.get("log"), archive=self.get("archive"))
 
     def required(self, name: str) -> str:
         """The text of a required option."""

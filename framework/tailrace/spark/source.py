@@ -5,26 +5,23 @@ options                                   a table of
 ========================================  ==============================================================
 ``log``, ``topic``                        the records of a topic, as bytes
 ``log``, ``topic``, ``app``               its events, a column for each field
-``archive``, ``topic``, maybe ``log``     the same from an archive, and from the log what is not in it yet
 ``snapshot``, ``app``, ``actor``          the instances of an actor, a row for each key
 ``snapshot``, ..., ``field``              the entries of one of its MapStates or ListStates
 ``snapshot``, ``app``, ``table=timers``   the pending timers
 ========================================  ==============================================================
 
-What can be written: an actor's table, as a new snapshot. See ``writer``.
+For ``log``, ``options`` knows other places of the past. What can be written: an actor's table, as a new snapshot. See ``writer``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
-from tailrace.history.reading.opening import open_history
 from tailrace.spark.columns import struct_type
 from tailrace.spark.cut import cut_of, with_cut
 from tailrace.spark.options import Options, reported
@@ -97,11 +94,4 @@ class TailraceSource(DataSource):
 
 
 def _table(options: Options) -> TopicTable | StateTable:
-    if "snapshot" in options:
-        return StateTable(options)
-    if "log" not in options and "archive" not in options:
-        raise UsageError(
-            "the options do not select anything to read",
-            hint="Give log and topic, archive and topic, or snapshot and app.",
-        )
-    return TopicTable(options, partial(open_history, options.get("log"), options.get("archive")))
+    return StateTable(options) if "snapshot" in options else TopicTable(options)

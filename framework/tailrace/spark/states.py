@@ -27,7 +27,7 @@ from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import MisfitError, arrow_schema, batch, compute, in_spark, pa, struct_type
-from tailrace.spark.options import Options, reported
+from tailrace.spark.options import OF_TOPICS, Options, reported
 from tailrace.spark.topics import chosen
 from tailrace.state.columns import Column, micros, plain
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -59,11 +59,7 @@ class StateTable:
     """
 
     def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:
-        options.refuse(
-            *("topic", "log", "archive", "startingOffsets", "endingOffsets"),
-            *("startingTime", "endingTime", "undecodable", "recordsPerTask"),
-            because="it belongs to a log, but this is a snapshot",
-        )
+        options.refuse(*OF_TOPICS, because="it belongs to a log, but this is a snapshot")
         self.options = options
         self.snapshot = opened(options) if snapshot is None else snapshot
         self.kind = options.one_of("table", "actor", "timers", "state")

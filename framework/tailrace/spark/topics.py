@@ -11,7 +11,8 @@ columns are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,8 @@ from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.event_columns import Events, events_of
 from tailrace.history.reading.stretches import batches
-from tailrace.log.archive import ArchivedLog
-from tailrace.log.archive.files import Wanted
-from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog, RecordFilter, TopicPartition
+from tailrace.log.opening import open_past
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import in_spark
 from tailrace.spark.options import Options, reported
@@ -43,7 +43,6 @@ PER_TASK = 500_000
 ANSWER_S = 30.0
 LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
 
-OpenLog = Callable[[], OneCommitLog]
 _HEADERS = types.ArrayType(
     types.StructType(
         [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
@@ -89,10 +88,10 @@ class TopicTable:
     Raises TailraceError: an option is wrong, or names something that does not exist.
     """
 
-    def __init__(self, options: Options, open_log: OpenLog) -> None:
+    def __init__(self, options: Options) -> None:
         options.refuse("actor", "field", "table", "id", because="it belongs to a snapshot, but this is a log")
         self.options = options
-        self.open_log = open_log
+        self.past = options.past()
         self.topic = options.required("topic")
         self.events = _events(options, self.topic)
         self.partitioned = self.events is not None and self.events.partitioned
@@ -120,7 +119,7 @@ class TopicTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An app's decoders stay where they are: a worker makes its own.
-        return TopicTable, (self.options, self.open_log)
+        return TopicTable, (self.options,)
 
     def _all_columns(self, prefix: str) -> list[Column]:
         key = Column("key", types.BinaryType()) if self.events is None else self.events.key
@@ -152,13 +151,10 @@ class TopicTable:
 
     def cut(self) -> dict[str, str]:
         """The offsets to read, of all partitions as of one commit: see ``cut``."""
-        log = self.open_log()
-        try:
+        with closing(open_past(self.past)) as log:
             topic_id = self.check_topic(log)
             spans = self.spans(log, log.ends([self.topic]).offsets[self.topic])
             self.check_topic(log)
-        finally:
-            log.close()
         starts = {str(number): span.start for number, span in enumerate(spans)}
         stops = {str(number): span.stop for number, span in enumerate(spans)}
         return {
@@ -241,15 +237,11 @@ class TopicReader(ds.DataSourceReader):
 
     def partitions(self) -> list[ds.InputPartition]:
         """A slice for each task of Spark."""
-        with reported():
-            log = self.table.open_log()
-            try:
-                self.table.check_topic(log)
-                found: list[ds.InputPartition] = [*self._slices(log)]
-                self.table.check_topic(log)
-                return found
-            finally:
-                log.close()
+        with reported(), closing(open_past(self.table.past)) as log:
+            self.table.check_topic(log)
+            found: list[ds.InputPartition] = [*self._slices(log)]
+            self.table.check_topic(log)
+            return found
 
     def _slices(self, log: OneCommitLog) -> Iterator[Slice]:
         table, start_ms = self.table, self.times_ms.start
@@ -263,27 +255,11 @@ class TopicReader(ds.DataSourceReader):
             span = spans[number]
             if start_ms > ALL.start and span.start < span.stop:
                 span = Range(max(span.start, log.offset_at(topic, number, start_ms)), span.stop)
-            for begin, end in self._stretches(log, number, span):
-                for start in range(begin, end, table.per_task):
-                    yield Slice(number, start, min(start + table.per_task, end))
+            for start in range(span.start, span.stop, table.per_task):
+                yield Slice(number, start, min(start + table.per_task, span.stop))
 
-    def _stretches(self, log: OneCommitLog, number: int, span: Range) -> list[tuple[int, int]]:
-        """The parts of some offsets that can have a row: an archive knows from when its chunks are."""
-        if span.start >= span.stop:
-            return []
-        if not isinstance(log, ArchivedLog):
-            return [(span.start, span.stop)]
-        log.wanted = self._wanted()
-        found = log.stretches(TopicPartition(self.table.topic, number), span.start, span.stop)
-        whole: list[tuple[int, int]] = []
-        for begin, end in found:
-            if whole and whole[-1][1] == begin:
-                begin = whole.pop()[0]
-            whole.append((begin, end))
-        return whole
-
-    def _wanted(self) -> Wanted:
-        """What of the files of an archive is read: days and columns."""
+    def _wanted(self) -> RecordFilter:
+        """The times and columns that are read."""
         made = {one.name for one in self.table.columns}
         names = {name for name in ("key", "headers") if {name, f"_{name}"} & made}
         if self.keys is not None:
@@ -293,7 +269,7 @@ class TopicReader(ds.DataSourceReader):
             names |= made & {"value"}
         elif made & {ERROR, VALUE, *(one.name for one in events.columns)}:
             names |= {"key", "value"}  # the key to name a record by, should its value not be decoded
-        return Wanted(self.times_ms.start, self.times_ms.stop, frozenset(names))
+        return RecordFilter(self.times_ms.start, self.times_ms.stop, frozenset(names))
 
     # --- reading
 
@@ -305,20 +281,14 @@ class TopicReader(ds.DataSourceReader):
             yield from self._batches(partition)
 
     def _batches(self, partition: Slice) -> Iterator[Any]:
-        log = self.table.open_log()
-        try:
-            if isinstance(log, ArchivedLog):
-                log.wanted = self._wanted()
-            self.table.check_topic(log)
-            yield from self._read(log, partition)
-            self.table.check_topic(log)
-        except TopicReplacedError:
-            raise
-        except OffsetGoneError as error:
-            error.hint = LOAD_AGAIN
-            raise
-        finally:
-            log.close()
+        with closing(open_past(self.table.past, self._wanted())) as log:
+            try:
+                self.table.check_topic(log)
+                yield from self._read(log, partition)
+                self.table.check_topic(log)
+            except OffsetGoneError as error:
+                error.hint = LOAD_AGAIN
+                raise
 
     def _read(self, log: OneCommitLog, part: Slice) -> Iterator[Any]:
         table, place = self.table, TopicPartition(self.table.topic, part.partition)

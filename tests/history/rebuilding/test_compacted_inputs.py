@@ -12,9 +12,8 @@ import tailrace as tr
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import Output
-from tailrace.history.reading.opening import open_archive
 from tailrace.log import TopicSettings
-from tailrace.log.archive import archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Snapshot
 from tests.history.rebuilding import lived
@@ -153,7 +152,7 @@ def test_in_canonical_order_the_records_that_are_left_are_read_and_the_report_sa
 
 def test_an_archive_has_the_records_that_compaction_has_taken(folder: Path) -> None:
     log = EmbeddedLog(folder / "log", create=False)
-    archive_log(log, open_archive(str(folder / "archive")))
+    archive_log(log, Archive.at(str(folder / "archive")))
     log.close()
     compact(folder)
     report, snapshot = done(folder, APP, archive=str(folder / "archive"))

@@ -13,9 +13,9 @@ from tailrace.core import errors
 from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
-from tailrace.log.archive.files import Wanted
 from tailrace.log.archive.layout import FORMAT
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import RecordFilter
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
 from tests.log.archive.lived import DAY_MS, PLACES, SMALL, TOPICS, archive_in, grow, history, read
@@ -32,7 +32,7 @@ def test_archive_and_log_are_one_history_wherever_they_are_joined(tmp_path, log)
         grow(log, chance, chance.randrange(3))
         expected = history(log)
         for most in (1, 7, 1000):
-            joined = ArchivedLog(archive_in(tmp_path), log)
+            joined = ArchivedLog(log, archive_in(tmp_path))
             assert history(joined, most=most) == expected
         for place, records in expected.items():
             for start in {0, *(one.offset + chance.randrange(2) for one in chance.sample(records, 5))}:
@@ -45,10 +45,10 @@ def test_what_the_log_has_deleted_since_is_read_from_the_archive(tmp_path, log):
     for place in PLACES:
         log.delete_before(*place, log.end_offset(*place) - 3)
     assert history(log) != expected
-    joined = ArchivedLog(archive_in(tmp_path), log)
+    joined = ArchivedLog(log, archive_in(tmp_path))
     assert history(joined) == expected
     assert {joined.start_offset(*place) for place in PLACES} == {0}
-    assert history(ArchivedLog(archive_in(tmp_path))) == expected
+    assert history(ArchivedLog(None, archive_in(tmp_path))) == expected
 
 
 def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
@@ -57,7 +57,7 @@ def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
     log.clean(deletions_kept_ms=0)
     place = TopicPartition("kept", 0)
     assert len(read(log, place)) < len(expected[place])
-    assert history(ArchivedLog(archive_in(tmp_path), log)) == expected
+    assert history(ArchivedLog(log, archive_in(tmp_path))) == expected
 
 
 def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_ends_archived(tmp_path, log):
@@ -75,7 +75,7 @@ def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_
     archive_log(log, archive_in(tmp_path), SMALL, on_progress=clean)
     cleaner.close()
     assert len(rewritten) == 1
-    archived = ArchivedLog(archive_in(tmp_path))
+    archived = ArchivedLog(None, archive_in(tmp_path))
     assert archived.ends(["kept"]).offsets["kept"][1] == archived.end_offset(*place)
     assert last_of_each_key(read(archived, place)) == expected
     assert log.clean(deletions_kept_ms=0).blocks_rewritten > 0
@@ -88,7 +88,7 @@ def last_of_each_key(records: list[InputRecord]) -> dict[bytes | None, bytes | N
 def test_positions_and_times_are_those_of_the_log(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
     grow(log, random.Random(3))
-    joined = ArchivedLog(archive_in(tmp_path), log)
+    joined = ArchivedLog(log, archive_in(tmp_path))
     assert joined.topics() == log.topics()
     for place in PLACES:
         assert joined.end_offset(*place) == log.end_offset(*place)
@@ -102,7 +102,7 @@ def test_watermarks_that_were_published_hold_from_the_archive_too(tmp_path, log)
     archive_log(log, archive_in(tmp_path), SMALL)
     for place in PLACES:
         given: list[list[Any]] = []
-        for one in (log, ArchivedLog(archive_in(tmp_path))):
+        for one in (log, ArchivedLog(None, archive_in(tmp_path))):
             reader = one.reader({place: 0})
             found: list[Any] = []
             position = -1
@@ -125,12 +125,12 @@ def test_a_time_range_leaves_files_of_other_days_unread(tmp_path, log, monkeypat
 
     monkeypatch.setattr("tailrace.log.archive.files.parquet.ParquetFile", counted)
     expected = history(log)
-    everything = ArchivedLog(archive_in(tmp_path))
+    everything = ArchivedLog(None, archive_in(tmp_path))
     assert history(everything) == expected
     whole = len(opened)
     opened.clear()
-    wanted = Wanted(DAY_MS, 2 * DAY_MS)
-    found = history(ArchivedLog(archive_in(tmp_path), wanted=wanted))
+    wanted = RecordFilter(DAY_MS, 2 * DAY_MS)
+    found = history(ArchivedLog(None, archive_in(tmp_path), wanted=wanted))
     for place, records in found.items():
         asked = [one for one in expected[place] if DAY_MS <= one.timestamp_ms < 2 * DAY_MS]
         assert [one for one in records if DAY_MS <= one.timestamp_ms < 2 * DAY_MS] == asked
@@ -198,10 +198,10 @@ def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_noth
         Mortal.left[0] = -1
         archive = archive_in(folder)
         if archive.exists:  # what is there is right
-            assert read(ArchivedLog(archive, log), place) == expected
+            assert read(ArchivedLog(log, archive), place) == expected
         # Cut otherwise than before, so that files that were left behind are not written over.
         archive_log(log, archive_in(folder), ArchiveOptions(topics=[place.topic], records_per_chunk=17))
-        assert read(ArchivedLog(archive_in(folder)), place) == expected
+        assert read(ArchivedLog(None, archive_in(folder)), place) == expected
         table = dataset.dataset(folder / "archive", format="parquet", partitioning="hive")
         assert table.count_rows() == len(expected)
         if survived:
@@ -218,7 +218,7 @@ def test_a_second_run_adds_what_is_new_and_nothing_else(tmp_path, log):
     grow(log, random.Random(4))
     third = archive_log(log, archive_in(tmp_path), SMALL)
     assert third.records == sum(map(len, history(log).values())) - first.records
-    assert len(read(ArchivedLog(archive_in(tmp_path)), TopicPartition("plain", 0))) > before
+    assert len(read(ArchivedLog(None, archive_in(tmp_path)), TopicPartition("plain", 0))) > before
 
 
 def test_what_the_log_deleted_before_it_was_archived_is_told_with_its_offsets(tmp_path, log):
@@ -231,10 +231,27 @@ def test_what_the_log_deleted_before_it_was_archived_is_told_with_its_offsets(tm
         errors.OffsetGoneError, match=rf"begins at {archived + 10}.*offset {archived}.*in another folder"
     ):
         archive_log(log, archive_in(tmp_path), SMALL)
-    joined = ArchivedLog(archive_in(tmp_path), log)
-    assert joined.start_offset(*place) == archived + 10
-    with pytest.raises(errors.OffsetGoneError, match=f"from {archived + 10} on, the reader stands at 0"):
-        read(joined, place, 0)
+
+
+def test_a_gap_between_archive_and_log_is_refused_with_its_offsets_whatever_is_asked(tmp_path, log):
+    place = TopicPartition("plain", 0)
+    archive_log(log, archive_in(tmp_path), SMALL)
+    archived = log.end_offset(*place)
+    grow(log, random.Random(5), 20)
+    expected = read(log, place)
+    log.delete_before(*place, archived)
+    assert read(ArchivedLog(log, archive_in(tmp_path)), place, 0) == expected
+    log.delete_before(*place, archived + 10)
+    joined = ArchivedLog(log, archive_in(tmp_path))
+    for ask in (joined.start_offset, joined.end_offset, lambda *_: joined.offset_at(*place, 0)):
+        with pytest.raises(
+            errors.OffsetGoneError, match=f"offsets {archived} to {archived + 9} are neither .*'plain'"
+        ):
+            ask(*place)
+    for start in (0, archived, archived + 20):
+        with pytest.raises(errors.OffsetGoneError, match="Without the archive"):
+            joined.reader({place: start})
+    assert read(joined, TopicPartition("plain", 1)) == read(log, TopicPartition("plain", 1))
 
 
 def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
@@ -242,20 +259,20 @@ def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
     then = log.ends(TOPICS)
     grow(log, random.Random(6))
     archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["plain"]))
-    alone = ArchivedLog(archive_in(tmp_path))
+    alone = ArchivedLog(None, archive_in(tmp_path))
     assert alone.ends(["kept", "plain"]).offsets == {name: then.offsets[name] for name in ("kept", "plain")}
     assert alone.ends(["plain"]) == log.ends(["plain"])
     with pytest.raises(errors.UnknownTopicError, match="never archived together"):
         alone.ends(["plain", "nothing"])
     with closing(EmbeddedLog(tmp_path / "younger")) as younger:
-        joined = ArchivedLog(archive_in(tmp_path), younger)
+        joined = ArchivedLog(younger, archive_in(tmp_path))
         assert joined.ends(["plain"]) == alone.ends(["plain"])
         assert read(joined, TopicPartition("plain", 0)) == read(alone, TopicPartition("plain", 0))
 
 
 def test_nothing_is_written_through_it(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
-    joined = ArchivedLog(archive_in(tmp_path), log)
+    joined = ArchivedLog(log, archive_in(tmp_path))
     joined.create_topic("plain", TOPICS["plain"])
     for change in (lambda: joined.create_topic("new", TopicSettings(1)), lambda: joined.writer("x")):
         with pytest.raises(errors.UsageError, match="only read"):
@@ -267,7 +284,7 @@ def test_a_place_that_is_no_disk_holds_an_archive_as_well(tmp_path, log):
         "far://archive", filesystems.SubTreeFileSystem(str(tmp_path), filesystems.LocalFileSystem()), "far"
     )
     archive_log(log, Archive(far), SMALL)
-    assert history(ArchivedLog(Archive(far), log)) == history(log)
+    assert history(ArchivedLog(log, Archive(far))) == history(log)
 
 
 # --- what is wrong with an archive
@@ -282,7 +299,7 @@ def test_a_missing_file_is_named(tmp_path, log):
     gone = parquet_files(tmp_path)[0]
     gone.unlink()
     with pytest.raises(errors.ArchiveError, match=r"missing.*parquet"):
-        history(ArchivedLog(archive_in(tmp_path)))
+        history(ArchivedLog(None, archive_in(tmp_path)))
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -296,7 +313,7 @@ def test_a_damaged_file_is_named(tmp_path, log, cut):
         data[30] ^= 1
     path.write_bytes(data)
     with pytest.raises(errors.ArchiveError, match=r"damaged.*parquet"):
-        history(ArchivedLog(archive_in(tmp_path)))
+        history(ArchivedLog(None, archive_in(tmp_path)))
 
 
 def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
@@ -304,7 +321,7 @@ def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
     marker = next((tmp_path / "archive" / "_chunks").glob("plain/0/*.json"))
     marker.write_text("{")
     with pytest.raises(errors.ArchiveError, match=r"cannot be read.*json"):
-        history(ArchivedLog(archive_in(tmp_path)))
+        history(ArchivedLog(None, archive_in(tmp_path)))
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -337,7 +354,7 @@ def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
 
 def test_a_place_without_an_archive_is_told(tmp_path, log):
     with pytest.raises(errors.LogUnavailableError, match="there is no archive"):
-        ArchivedLog(archive_in(tmp_path), log)
+        ArchivedLog(log, archive_in(tmp_path))
     with pytest.raises(errors.UnknownTopicError, match="nothing"):
         archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["nothing"]))
 
@@ -361,4 +378,4 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
         with pytest.raises(errors.SnapshotUnavailableError, match="the disk is full"):
             archive_log(log, archive_in(tmp_path), SMALL)
     archive_log(log, archive_in(tmp_path), SMALL)
-    assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)
+    assert history(ArchivedLog(None, archive_in(tmp_path))) == lived.history(log)

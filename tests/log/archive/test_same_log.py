@@ -33,14 +33,14 @@ def test_an_archive_of_a_copy_that_has_gone_another_way_is_not_read_with_this_lo
     for deleted in (0, 19):  # as long as there is a record to compare
         with closing(EmbeddedLog(tmp_path / "other")) as log:
             log.delete_before("ships", 0, deleted)
-            joined = ArchivedLog(archive_in(tmp_path), log)
+            joined = ArchivedLog(log, archive_in(tmp_path))
             with pytest.raises(
                 ArchiveError, match=r"offset 19 .* is another record in the archive"
             ) as refused:
                 read(joined, TopicPartition("ships", 0))
             assert "read the two apart" in refused.value.hint
     with closing(EmbeddedLog(tmp_path / "one")) as log:
-        assert len(read(ArchivedLog(archive_in(tmp_path), log), TopicPartition("ships", 0))) == 20
+        assert len(read(ArchivedLog(log, archive_in(tmp_path)), TopicPartition("ships", 0))) == 20
 
 
 def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_path):
@@ -53,10 +53,10 @@ def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_pa
         archive_log(log, archive_in(tmp_path), SMALL)
     with closing(EmbeddedLog(tmp_path / "copy")) as log:
         with pytest.raises(ArchiveError, match="up to offset 20, the log ends at 10"):
-            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
+            ArchivedLog(log, archive_in(tmp_path)).end_offset("ships", 0)
         log.append_all([Output("ships", b"key", b"other", at) for at in range(30)], 0)
         with pytest.raises(ArchiveError, match="offset 19 "):
-            ArchivedLog(archive_in(tmp_path), log).end_offset("ships", 0)
+            ArchivedLog(log, archive_in(tmp_path)).end_offset("ships", 0)
 
 
 def test_a_compacted_topic_of_such_a_copy_is_known_by_what_is_left(tmp_path):
@@ -74,7 +74,7 @@ def test_a_compacted_topic_of_such_a_copy_is_known_by_what_is_left(tmp_path):
             log.clean(deletions_kept_ms=0)
             place = TopicPartition("kept", 0)
             assert 99 not in {one.offset for one in read(log, place)}
-            joined = ArchivedLog(archive_in(tmp_path), log)
+            joined = ArchivedLog(log, archive_in(tmp_path))
             if name == "one":
                 assert len(read(joined, place)) == 110
                 continue
@@ -84,13 +84,13 @@ def test_a_compacted_topic_of_such_a_copy_is_known_by_what_is_left(tmp_path):
 
 def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
-    assert ArchivedLog(archive_in(tmp_path)).identity == log.identity
+    assert ArchivedLog(None, archive_in(tmp_path)).identity == log.identity
     with closing(EmbeddedLog(tmp_path / "other")) as other:
         for topic, settings in log.topics().items():
             other.create_topic(topic, settings)
         said = f"the archive is of the log {log.identity.hex()}, and this is the log {other.identity.hex()}"
         with pytest.raises(ArchiveError, match=said):
-            history(ArchivedLog(archive_in(tmp_path), other))
+            history(ArchivedLog(other, archive_in(tmp_path)))
         before = sorted(tmp_path.rglob("archive/**/*"))
         with pytest.raises(ArchiveError, match=said):
             archive_log(other, archive_in(tmp_path), SMALL)
@@ -101,5 +101,5 @@ def test_a_log_that_has_deleted_all_that_is_archived_is_joined_with_a_warning(tm
     archive_log(log, archive_in(tmp_path), SMALL)
     for place in PLACES:
         log.delete_before(*place, log.end_offset(*place))
-    history(ArchivedLog(archive_in(tmp_path), log))
+    history(ArchivedLog(log, archive_in(tmp_path)))
     assert "cannot be checked" in caplog.text

@@ -33,7 +33,7 @@ from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.output_files import outputs_folder, publish_outputs
-from tailrace.history.rebuilding.past import HistorySource, open_source, opened_past
+from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request, checked
@@ -41,6 +41,7 @@ from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.log.interface import OneCommitLog
+from tailrace.log.opening import open_past
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import Manifest, Place, Snapshots, TaskEntry
@@ -88,7 +89,7 @@ class _Rebuild:
         self._plan = find_app(request.app).plan()
         self._engine = engine
         self._on_progress = on_progress
-        with closing(open_source(self._request.source)) as log:
+        with closing(open_past(self._request.source)) as log:
             self._id = identity(self._request, self._plan, log)
         self._code = code_of(request.app, self._plan)
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
@@ -103,7 +104,7 @@ class _Rebuild:
         work = self._work
         if not work.path.exists():
             with opened_past(self._request, self._plan, taped=False):
-                pass  # errors about a missing log or archive are raised before a folder is created
+                pass  # errors about a missing past are raised before a folder is created
         with work.held():
             earlier = job = work.job()
             other = changed(job.code, self._code) if job is not None else []

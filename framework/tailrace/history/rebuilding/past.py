@@ -1,21 +1,19 @@
-"""The history that a rebuild reads (the log, an archive, or both), and where each task begins in it."""
+"""The history that a rebuild reads, and where each task begins in it."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, closing, contextmanager
-from pathlib import Path
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning, canonical_beginning, taped_beginning
 from tailrace.history.reading.last_reads import check_last_reads
-from tailrace.history.reading.opening import open_history
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.rebuilding.request import Request, Source
+from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Ends, OneCommitLog
-from tailrace.log.opening import is_url
+from tailrace.log.opening import open_past
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -59,19 +57,10 @@ def asked_snapshot(job: Job) -> Snapshot | None:
 def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[HistorySource]:
     """Open the history that a request names, for the duration of a unit. ``taped``: the app must have a tape.
 
-    If there is an archive, the log may be missing.
-
     Raises:
-        LogUnavailableError, CorruptLogError, ForeignLogError: There is no log, or it is damaged.
-        ArchiveError: There is no archive, or it is damaged.
+        The errors of ``open_past``: It is not there, or damaged.
         UnknownTopicError: The app has never run on this log.
         InputsChangedError: The app ran with another number of partitions.
     """
-    with closing(open_source(request.source)) as found:
+    with closing(open_past(request.source)) as found:
         yield HistorySource(plan, found, taped=taped)
-
-
-def open_source(source: Source) -> OneCommitLog:
-    """Open the log and the archive of a source. Raises the errors of ``opened_past`` about them."""
-    is_there = is_url(source.log) or Path(source.log).is_dir()
-    return open_history(source.log if is_there or source.archive is None else None, source.archive)

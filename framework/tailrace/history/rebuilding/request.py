@@ -31,7 +31,7 @@ from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import OptionError, UsageError
 from tailrace.log.interface import Ends
-from tailrace.log.opening import is_url
+from tailrace.log.opening import Past
 from tailrace.processes.environment import timezones_version
 from tailrace.state.snapshots import Place
 
@@ -41,13 +41,11 @@ PARQUET = "parquet:"
 StoreKind: TypeAlias = Literal["rocks", "memory"]
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rebuild reads history."""
+class Source(Past, frozen=True, kw_only=True):
+    """Where a rebuild reads history, and from where on."""
 
     log: str
-    """Folder of the log, or the URL of a Kafka cluster."""
-    archive: str | None = None
-    """URI of the log's archive, for records that the log has deleted."""
+    """See ``Past.log``."""
     base: str | None = None
     """URI of the snapshots that hold the base; None: the rebuild starts with empty state."""
     base_id: str = "latest"
@@ -145,12 +143,7 @@ def checked(request: Request) -> Request:
         _check_incremental(request)
     return replace(
         request,
-        source=replace(
-            source,
-            log=source.log if is_url(source.log) else str(Path(source.log).absolute()),
-            archive=None if source.archive is None else Place.at(source.archive).uri,
-            base=None if source.base is None else Place.at(source.base).uri,
-        ),
+        source=replace(source.absolute(), base=None if source.base is None else Place.at(source.base).uri),
         to=replace(request.to, uri=Place.at(request.to.uri).uri),
         execution=replace(request.execution, work=None if work is None else str(Path(work).absolute())),
     )

@@ -1,10 +1,11 @@
 """Archives of a log: its topics as Parquet files that any tool can read. Archive and log can be read as one history.
 
-`layout` says what lies where, `writing` moves records there, `reading` gives them back as a ``Log``. Needs pyarrow.
+`layout` says what lies where, `files` moves records into Parquet and back, `writing` fills an archive from a log, and
+`archived_log` wraps a log in its archive. Needs pyarrow.
 """
 
+from tailrace.log.archive.archived_log import ArchivedLog
 from tailrace.log.archive.layout import Archive, Chunk
-from tailrace.log.archive.reading import ArchivedLog
 from tailrace.log.archive.writing import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 
 __all__ = [

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from tailrace.core.errors import ArchiveError
 from tailrace.core.extras import ExtraModule
 from tailrace.core.records import InputRecord
 from tailrace.log.archive.layout import Chunk, ChunkContent, ChunkFile, folder_of
-from tailrace.log.interface import TopicPartition
+from tailrace.log.interface import EVERYTHING, RecordFilter, TopicPartition
 from tailrace.state.snapshots.places import Place
 
 pa: Any = ExtraModule("pyarrow", "archives", "parquet")  # it has no types
@@ -39,21 +39,6 @@ def schema() -> Any:
             pa.field("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
         ]
     )
-
-
-class Wanted(NamedTuple):
-    """The times (from, and up to but without) and columns that a reader needs. Others may be left out."""
-
-    first_ms: int = -(1 << 63)
-    stop_ms: int = (1 << 63) - 1
-    columns: frozenset[str] = frozenset(("key", "value", "headers"))
-
-    def takes(self, first_ms: int, last_ms: int) -> bool:
-        """Whether records between these times, both included, can be wanted."""
-        return first_ms < self.stop_ms and last_ms >= self.first_ms
-
-
-EVERYTHING = Wanted()
 
 
 def write_chunk(
@@ -116,7 +101,9 @@ class ChunkRecords:
     Raises ArchiveError: a file is missing, damaged, or does not hold what its chunk says.
     """
 
-    def __init__(self, root: Place, content: ChunkContent, chunk: Chunk, wanted: Wanted = EVERYTHING) -> None:
+    def __init__(
+        self, root: Place, content: ChunkContent, chunk: Chunk, wanted: RecordFilter = EVERYTHING
+    ) -> None:
         self.chunk = chunk
         names = [name for name in ("key", "value", "headers") if name in wanted.columns]
         tables = [

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, unquote
 
@@ -128,15 +129,17 @@ class Archive:
     Raises ArchiveError: the folder holds something else; FormatError: a newer version wrote it.
     """
 
+    @classmethod
+    def at(cls, uri: str | Path) -> Archive:
+        """The archive at a path or a URI, which need not exist."""
+        return cls(Place.at(uri))
+
     def __init__(self, folder: Place) -> None:
         self.folder = folder
         self.log_identity = ""
         """The identity of the log that was archived, in hex; empty if it is not known."""
         self.exists = self._check()
         self._notes: dict[str, bytes] = {}
-
-    def __reduce__(self) -> tuple[type[Archive], tuple[Place]]:
-        return Archive, (self.folder,)
 
     def _check(self) -> bool:
         try:
@@ -246,3 +249,8 @@ def folder_of(place: TopicPartition) -> str:
 def quoted(name: str) -> str:
     """A name as a part of a path."""
     return quote(name, safe="")
+
+
+def absolute(uri: str) -> str:
+    """The URI or path of an archive, whatever the working folder."""
+    return Place.at(uri).uri

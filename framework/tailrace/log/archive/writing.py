@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -15,9 +15,9 @@ from filelock import FileLock, Timeout
 from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.suggestions import did_you_mean
+from tailrace.log.archive.archived_log import check_same_log
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
-from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _AT_ONCE = 2_000
@@ -72,19 +72,13 @@ def archive_log(
     return _Archiving(log, archive, options or ArchiveOptions(), on_progress).run()
 
 
+@dataclass(slots=True)
 class _Archiving:
-    def __init__(
-        self,
-        log: OneCommitLog,
-        archive: Archive,
-        options: ArchiveOptions,
-        on_progress: Callable[[ArchiveStatus], None] | None,
-    ) -> None:
-        self._log = log
-        self._archive = archive
-        self._options = options
-        self._tell = on_progress
-        self._report = ArchiveReport()
+    _log: OneCommitLog
+    _archive: Archive
+    _options: ArchiveOptions
+    _tell: Callable[[ArchiveStatus], None] | None
+    _report: ArchiveReport = field(default_factory=ArchiveReport)
 
     def run(self) -> ArchiveReport:
         """See ``archive_log``."""
@@ -105,7 +99,7 @@ class _Archiving:
             archived = archive.topics()
             for name in names:
                 for number in range(known[name].partitions if name in archived else 0):
-                    check_same_log(archive, self._log, TopicPartition(name, number))
+                    check_same_log(self._log, archive, TopicPartition(name, number))
             beginnings = {TopicPartition(name, 0): 0 for name in names}
             noted = self._log.note(beginnings)
             for name in names:
