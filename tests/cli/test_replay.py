@@ -22,6 +22,7 @@ from tailrace.history.replay.in_processes import ReplayJob, replay_apart
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.opening import Past
 from tailrace.state import RocksStore, StateIdentity
 from tests.cli.commands import cleaned
 from tests.history.rebuilding.lived import serve_tallies
@@ -70,7 +71,7 @@ def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
     assert execute(["replay", APP, "--log", str(tmp_path / "log"), "--workers", "2"]) != 0
     assert "has never run on it" in capsys.readouterr().err
     with pytest.raises(WorkerLostError, match="a process of the replay died with exit code 7"):
-        replay_apart(ReplayJob("tests.cli.dies:app", lived / "log", ReplayOptions()), 2)
+        replay_apart(ReplayJob("tests.cli.dies:app", Past(log=str(lived / "log")), ReplayOptions()), 2)
 
 
 BY_HASH = """
@@ -257,14 +258,23 @@ def _is_child(process: int, parent: int) -> bool:
     return int(stat.rpartition(")")[2].split()[1]) == parent and b"spawn_main" in command
 
 
-def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp_path, capsys) -> None:
+def test_what_the_log_has_deleted_is_refused_without_its_archive_and_replayed_with_it(
+    lived, tmp_path, capsys
+) -> None:
     shutil.copytree(lived / "log", tmp_path / "log")
-    at = ("--log", str(tmp_path / "log"))
+    at, archive = ("--log", str(tmp_path / "log")), str(tmp_path / "archive")
+    assert execute(["archive", *at, "--to", archive]) == 0
+    assert execute(["replay", APP, *at, "--json"]) == 0
+    *_, expected = capsys.readouterr().out.splitlines()
     cleaned(tmp_path / "log", "ticks")
     assert execute(["replay", APP, *at]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "the log has deleted offsets " in line
-    assert "`tailrace rebuild --archive` reads the archive as well" in line
+    assert "Read an archive (--archive)" in line
+    for workers in ("1", "2"):
+        assert execute(["replay", APP, *at, "--archive", archive, "--workers", workers, "--json"]) == 0
+        *_, found = capsys.readouterr().out.splitlines()
+        assert json.loads(found) | {"seconds": 0} == json.loads(expected) | {"seconds": 0}
 
 
 def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:

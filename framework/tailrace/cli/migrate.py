@@ -38,7 +38,7 @@ def migrate(
     """Move apps to another log: state, timers, positions, pending messages, and the history behind them.
 
     Stop the apps first. Each record has the same offset on the new log, so everything that refers to one
-    stays valid: the tape, snapshots, archives. The old log is left as it is, but the apps do not start there
+    stays valid, on the log and outside of it. The old log is left as it is, but the apps do not start there
     any more. An interrupted move resumes with the same command. The new log must have no records in the
     topics of the apps.
     """

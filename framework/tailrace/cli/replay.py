@@ -13,11 +13,12 @@ import click
 
 from tailrace.cli.arguments import (
     any_environment_option,
-    any_log_option,
     app_argument,
     json_option,
     keys_option,
+    packed,
     partitions_option,
+    past_options,
     piped,
     state_option,
     tell,
@@ -32,12 +33,12 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.observer import Call, Moment
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import OffsetGoneError
 from tailrace.history.comparing.differences import Differences
 from tailrace.history.reading.named_keys import NamedKeys, named_keys
 from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.history.replay.trace import Trace
+from tailrace.log.opening import Past
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import given_seed, timezones_version
 
@@ -46,7 +47,7 @@ DIFFERENT = 1
 
 @click.command(cls=Command, short_help="Replay history; compare, trace or debug it.")
 @app_argument
-@any_log_option
+@packed("past", Past, *past_options)
 @click.option(
     "--compare",
     is_flag=True,
@@ -64,7 +65,7 @@ DIFFERENT = 1
 def replay(
     *,
     app: str,
-    folder: Path | str,
+    past: Past,
     compare: bool,
     state: Path,
     keys: tuple[str, ...],
@@ -104,7 +105,7 @@ def replay(
         observer=tracer if traced or broken else None,
         settings=TaskSettings(timezones=timezones_version(), scratch=TemporaryFile),
     )
-    job = ReplayJob(app, folder, options, state)
+    job = ReplayJob(app, past, options, state)
     differs = False
     with piped():
         try:
@@ -190,12 +191,6 @@ def _run(job: ReplayJob, workers: int) -> ReplayReport:
                 report_progress(*_progress(status, time.monotonic() - begun_s))
 
             return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
-    except OffsetGoneError as error:
-        error.hint = (
-            "A replay reads only the log. `tailrace rebuild --archive` reads the archive as well, "
-            "and reports how its rows compare with those that the service has stored."
-        )
-        raise
     except OutputFailed as failed:
         raise failed.why from None
 

@@ -347,6 +347,10 @@ class UnfitJavaError(TailraceError):
     """There is no Java that Spark can run on. ``java`` is the program that was found, if there is one."""
 
 
+KEPT_ELSEWHERE: Final = "an archive (--archive)"
+"""What hints name as the place of records that the log has deleted."""
+
+
 class ArchiveError(TailraceError):
     """An error about an archive of a log. ``path`` is the file in it, or the archive itself."""
 

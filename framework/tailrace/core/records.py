@@ -58,7 +58,7 @@ class InputRecord(NamedTuple):
 
 
 class RecordMark(msgspec.Struct, frozen=True):
-    """A record as snapshots and archives note it: its offset, and a digest of all of its fields in hex."""
+    """A record as it is noted where it was read: its offset, and a digest of all of its fields in hex."""
 
     offset: int
     sha256: str

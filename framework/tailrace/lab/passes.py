@@ -24,7 +24,7 @@ from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch, stored_now
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.value_rows import KeyRows
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import KEPT_ELSEWHERE, UsageError
 from tailrace.core.names import FORWARDED
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
@@ -35,9 +35,7 @@ from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.state import MemoryStore
 
-_ELSEWHERE = (
-    "Rebuild the app from an archive (tailrace rebuild --archive URI --as-of TIME), and export that snapshot."
-)
+_ELSEWHERE = f"Read {KEPT_ELSEWHERE}."
 
 _BY_REBUILD = (
     "If the log has the records since the beginning, make the state of that time from them (tailrace rebuild --order canonical "

@@ -188,7 +188,7 @@ def check_guarded(what: str) -> None:
         raise UsageError(f"{what} while the module {name!r} is imported", hint=_GUARD)
     file = frame.f_globals.get("__file__")
     if file is None or not Path(file).is_file():
-        return  # an interactive session, or a program in an archive
+        return  # an interactive session, or a program in a zip file
     if not any(
         node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
         for node in ast.walk(ast.parse(Path(file).read_bytes()))

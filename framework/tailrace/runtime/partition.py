@@ -32,7 +32,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import CommitBatch, Task
-from tailrace.core.errors import FencedError, TailraceError
+from tailrace.core.errors import KEPT_ELSEWHERE, FencedError, TailraceError
 from tailrace.core.handling.promises import Promises
 from tailrace.core.names import transactional_id
 from tailrace.core.storage import Store
@@ -229,7 +229,7 @@ class Partition:
             task.waiting_from(),
             task.positions,
             "reading of the events that wait for their turn",
-            "--after-deleted does not help here. Rebuild the state (with --archive; or with --order canonical --after-deleted, "
+            f"--after-deleted does not help here. Rebuild the state (from {KEPT_ELSEWHERE}; or with --order canonical --after-deleted, "
             "without those events), start from the result under another name (--as, --from-snapshot), and keep the topic for longer.",
         )
         refill(

@@ -50,6 +50,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
+    KEPT_ELSEWHERE,
     CorruptStateError,
     FencedError,
     LogUnavailableError,
@@ -411,7 +412,7 @@ class Restore:
                 partition=self.partition,
                 offset=positions[name],
                 hint=f"{MAY_BE_EMPTY}To continue without them, run the app once with --after-deleted. "
-                "If there is an archive of the log, rebuild with --archive and --order canonical, and start from "
+                f"To have them, rebuild from {KEPT_ELSEWHERE} with --order canonical, and start from "
                 "the result under another name (--as, --from-snapshot).",
             )
         _log.warning(

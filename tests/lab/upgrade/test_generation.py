@@ -30,6 +30,7 @@ from tailrace.lab.upgrade.generation import close_generation, write_generation
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
+from tailrace.log.opening import Past
 from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers as Served
@@ -194,7 +195,10 @@ def test_a_copy_that_a_given_up_upgrade_has_left_is_not_taken_for_the_state(
     serve_tallies(tmp_path, keys=20, rounds=2, first_round=3)
     report = run_job(
         ReplayJob(
-            TALLY, tmp_path / "log", ReplayOptions(compare=True, any_environment=True), tmp_path / "state"
+            TALLY,
+            Past(log=str(tmp_path / "log")),
+            ReplayOptions(compare=True, any_environment=True),
+            tmp_path / "state",
         )
     )
     assert f"the state in {states}" in report.compared

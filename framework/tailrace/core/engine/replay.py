@@ -35,6 +35,7 @@ from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import (
+    KEPT_ELSEWHERE,
     BadRecordError,
     EnvironmentMismatchError,
     HandlerError,
@@ -303,7 +304,7 @@ class Replay:
                 f"commit {record.number} of app {task.plan.app!r} partition {task.partition} does not follow "
                 f"the commit before it, whose identity is {tape.shown_identity(task.identity)}",
                 hint="The tape is put together from two histories: the log has lost its end and was "
-                "continued, or a snapshot or an archive of another log is read with it. Use only what was "
+                "continued, or what is read with it was made of another log. Use only what was "
                 "made of this log.",
             )
         task.identify(tape.identity_within(task.identity, record.number))
@@ -387,7 +388,7 @@ class Replay:
             partition=task.partition,
             offset=gaps[0][1],
             hint="A compacted topic loses all but the last record of each key. Without the others this "
-            "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later "
+            f"history cannot be replayed. Read them from {KEPT_ELSEWHERE}, or rebuild from a later "
             "snapshot (--from-snapshot) or in canonical order (--order canonical). The last reads the "
             "records that are left: the state may then differ.",
         )

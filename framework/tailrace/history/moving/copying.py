@@ -1,6 +1,6 @@
 """Copies of topics: the same records at the same offsets, so all that refers to an offset stays right.
 
-Theory. Positions, causes on the tape, seeds of randomness, dead letters, snapshots and archives refer to offsets.
+Theory. Positions, causes on the tape, seeds of randomness, dead letters and snapshots refer to offsets.
 They need no translation if every record keeps its own. A partition begins on the target where it begins on the
 source. An interrupted copy continues at the end of the target's partition, if both have the same last record.
 

@@ -22,7 +22,7 @@ or a topic is there as a whole, or not at all. A move that is given up leaves it
 emptied before another one. The same holds for a log that the app has lived on before.
 
 What is not moved: consumer groups of others, state folders, the versions of the code that have run (see
-``runtime.task_notes``), snapshots and archives (they remain valid for both logs).
+``runtime.task_notes``), snapshots and whatever else holds offsets (it remains valid for both logs).
 """
 
 from __future__ import annotations

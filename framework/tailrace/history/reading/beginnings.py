@@ -32,6 +32,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import (
+    KEPT_ELSEWHERE,
     CorruptStateError,
     OffsetGoneError,
     SnapshotError,
@@ -185,7 +186,7 @@ def check_tape_begins(history: AppHistory, partition: int) -> None:
             topic=topic,
             partition=partition,
             offset=0,
-            hint="Start from a snapshot (--from-snapshot), read an archive (--archive), or go without it "
+            hint=f"Start from a snapshot (--from-snapshot), read {KEPT_ELSEWHERE}, or go without it "
             "(--order canonical).",
         )
 

@@ -28,7 +28,7 @@ replace is decided by ``comparing.cut_differences``.
     parent of a snapshot           ``snapshots.taking``                  a full snapshot is taken
     base of a rebuild or replay    ``beginnings``                        refused
     state compared with a replay   ``history.replay``                    a difference; its rows are not compared
-    tape with an archive           ``core.engine.replay``: the chain     refused
+    tape of two sources            ``core.engine.replay``: the chain     refused
 """
 
 from __future__ import annotations

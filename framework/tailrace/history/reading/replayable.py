@@ -1,7 +1,7 @@
 """Whether the log still has all that the tasks of an app have read, and whether a limit lies in what is left of their history.
 
 A replay or a rebuild along the tape is refused if an input has lost records that it begins with, with the first one that is left. It
-begins with a task's first record, or with the snapshot that the task was started from. An archive holds what the log has deleted. What
+begins with a task's first record, or with the snapshot that the task was started from. What
 the log will delete, by age, size or compaction, is noted by ``tailrace topics plan`` (``log.topic_rules``).
 """
 
@@ -14,15 +14,15 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import OffsetGoneError, OptionError
+from tailrace.core.errors import KEPT_ELSEWHERE, OffsetGoneError, OptionError
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 
-ELSEWHERE = "Rebuild it from an archive (--archive), or from a newer snapshot (--from-snapshot)."
-BEFORE_SNAPSHOT = "Read an archive (--archive), or start from a newer snapshot (--from-snapshot)."
+ELSEWHERE = f"Read {KEPT_ELSEWHERE}, or rebuild it from a newer snapshot (tailrace rebuild --from-snapshot)."
+BEFORE_SNAPSHOT = f"Read {KEPT_ELSEWHERE}, or start from a newer snapshot (--from-snapshot)."
 WITHOUT_DELETED = (
-    "Read an archive (--archive), start from a newer snapshot (--from-snapshot), or continue without them "
+    f"Read {KEPT_ELSEWHERE}, start from a newer snapshot (--from-snapshot), or continue without them "
     "(--after-deleted): state and outputs then differ from the service's."
 )
 

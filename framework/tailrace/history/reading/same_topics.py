@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, TopicReplacedError
+from tailrace.core.errors import KEPT_ELSEWHERE, CorruptStateError, TopicReplacedError
 from tailrace.core.names import tape_of
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
@@ -157,7 +157,7 @@ def _named(app: str) -> Generator[None]:
             "those of the old one",
             topic=error.topic,
             partition=error.partition,
-            hint="Restore the old topic from a copy, if there is one, with the app's own topics; or go back to an archive or a snapshot that "
+            hint=f"Restore the old topic from a copy, if there is one, with the app's own topics; or go back to {KEPT_ELSEWHERE} or a snapshot that "
             "was made before. To begin again with the new topic, run the app under another name, or delete all of its own topics and its "
             "consumer group, too. `tailrace rebuild --order canonical` runs it on what is there now.",
         ) from error

@@ -18,15 +18,15 @@ from collections.abc import Iterable, Iterator
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.core.errors import CorruptStateError, FormatError
+from tailrace.core.errors import KEPT_ELSEWHERE, CorruptStateError, FormatError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, TopicPartition
 
 _HINT = (
     "Another program writes to the tape: find it and stop it. The service's own state is not affected, but this history cannot be "
-    "replayed along its tape any more. Rebuild it in canonical order (`tailrace rebuild --order canonical`), or from a snapshot or an "
-    "archive that was made before; and start from the result under another name (--from-snapshot, --as), which begins a new tape."
+    "replayed along its tape any more. Rebuild it in canonical order (`tailrace rebuild --order canonical`), or from a snapshot or "
+    f"{KEPT_ELSEWHERE} that was made before; and start from the result under another name (--from-snapshot, --as), which begins a new tape."
 )
 
 

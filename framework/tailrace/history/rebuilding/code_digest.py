@@ -110,10 +110,10 @@ def _digest(name: str) -> str:
 
 def _sources(place: str) -> Iterator[tuple[str, bytes]]:
     """The ``.py`` files of a folder, or one file, with their paths from there. The place may be in a zip."""
-    archive = next((one for one in Path(place).parents if one.is_file()), None)
-    if archive is not None:
-        inner = Path(place).relative_to(archive).as_posix()
-        with zipfile.ZipFile(archive) as zipped:
+    zip_file = next((one for one in Path(place).parents if one.is_file()), None)
+    if zip_file is not None:
+        inner = Path(place).relative_to(zip_file).as_posix()
+        with zipfile.ZipFile(zip_file) as zipped:
             names = [name for name in zipped.namelist() if f"{name}/".startswith(f"{inner}/")]
             yield from (
                 (name.removeprefix(inner), zipped.read(name)) for name in names if name.endswith(".py")

@@ -15,7 +15,7 @@ from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.reading.generations import located
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
-from tailrace.log.opening import open_log
+from tailrace.log.opening import Past, open_past
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
 from tailrace.processes.environment import another_seed, given_seed
@@ -29,7 +29,7 @@ class ReplayJob:
 
     app: str
     """A reference for ``find_app``."""
-    log: Path | str
+    past: Past
     options: ReplayOptions
     """Without an observer."""
     state: Path | None = None
@@ -41,7 +41,7 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
     plan = find_app(job.app).plan()
     compare = job.options.compare and job.state is not None
     with (
-        closing(open_log(job.log)) as log,
+        closing(open_past(job.past)) as log,
         closing(LiveFolder(job.state or Path(), located(plan, log))) as live,
     ):
         report = replay(

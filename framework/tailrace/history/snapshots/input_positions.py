@@ -14,7 +14,7 @@ from typing import TypeVar
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.errors import KEPT_ELSEWHERE, OffsetGoneError, SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.history.reading.beginnings import here, is_own
 from tailrace.history.reading.last_reads import check_last_reads
@@ -90,7 +90,7 @@ class InputPositions:
                 topic=place.topic,
                 partition=self._number,
                 offset=position,
-                hint=f"{MAY_BE_EMPTY}Start from a newer snapshot, or rebuild from an archive.",
+                hint=f"{MAY_BE_EMPTY}Start from a newer snapshot, or rebuild from {KEPT_ELSEWHERE}.",
             )
         return position
 

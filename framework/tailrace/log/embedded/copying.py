@@ -98,7 +98,7 @@ def check_machine(folder: Path) -> None:
     if kind in _OF_A_NETWORK:
         raise LogUnavailableError(
             f"the log in {str(folder)!r} is on a network file system ({kind}), where processes of several machines cannot share it",
-            hint="Keep the log on a local disk. To read it from other machines, copy it (`tailrace log copy`), or archive it.",
+            hint="Keep the log on a local disk. To read it from other machines, copy it (`tailrace log copy`).",
         )
 
 

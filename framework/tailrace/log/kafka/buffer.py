@@ -99,7 +99,7 @@ def _readable(column: Iterable[Any]) -> list[Any]:
 
 
 def _headers(found: list[tuple[str, bytes | None]] | None) -> Headers:
-    """The headers of a message. One without a value gets an empty one: records hold no other, and neither do archives."""
+    """The headers of a message. One without a value gets an empty one: records hold no other."""
     if not found:
         return ()
     if all(map(_second, found)):
