@@ -19,7 +19,7 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
-from tailrace.log.archive import Archive, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.interface import Ends
 from tailrace.log.kafka import KafkaLog
 from tailrace.state.snapshots import Snapshots
@@ -186,7 +186,7 @@ def test_an_archive_is_continued_and_joined_only_with_the_topic_that_it_is_of(
         shop.order(20)
         since = f"'orders' was {AGAIN} since it was archived"
         with closing(KafkaLog(kafka_url)) as log, pytest.raises(errors.ArchiveError, match=since):
-            archive_log(log, Archive.at(place), ArchiveOptions(["orders"]))
+            archive_log(log, Archive.at(place), topics=["orders"])
     with pytest.raises(errors.TopicReplacedError):
         rebuilt(APP, kafka_url, tmp_path / "rebuilt", archive=place)
     assert rebuilt(APP, str(tmp_path / "none"), tmp_path / "from-archive", archive=place).same_rows

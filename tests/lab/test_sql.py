@@ -15,7 +15,7 @@ import tailrace as tr
 from tailrace.core.errors import OffsetGoneError, OptionError
 from tailrace.lab import export
 from tailrace.lab.sql import answered
-from tailrace.log.archive import Archive, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.opening import Past, open_past
 from tailrace.testing import Harness
 from tests.lab import selling, yard
@@ -150,7 +150,7 @@ def test_the_tables_are_listed(life: tuple[Harness, list[yard.Move]]) -> None:
 def test_a_topic_is_read_from_an_archive_and_its_log_and_a_gap_is_named(tmp_path: Path) -> None:
     log = travel.filled(tmp_path / "log", 60)
     archive = str(tmp_path / "archive")
-    archive_log(log, Archive.at(archive), ArchiveOptions(records_per_chunk=20))
+    archive_log(log, Archive.at(archive), records_per_chunk=20)
     writer = log.writer("late")
     writer.append([travel.output(travel.trips, travel.trip(60 + n), 0) for n in range(40)])
     writer.commit()

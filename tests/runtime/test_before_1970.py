@@ -10,7 +10,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.stretches import scan
-from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Place
@@ -120,7 +120,7 @@ def test_an_archive_gives_them_back(folder: Path) -> None:
     log = EmbeddedLog(folder / "log", create=False)
     try:
         archive = Archive(Place.at(folder / "archive"))
-        archive_log(log, archive, ArchiveOptions(records_per_chunk=4))
+        archive_log(log, archive, records_per_chunk=4)
         for topic in ("events", "seen"):
             assert of_topic(ArchivedLog(None, Archive(Place.at(folder / "archive"))), topic) == of_topic(
                 log, topic

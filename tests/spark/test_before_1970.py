@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's us
 import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.log.archive import Archive, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import lived
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     lived.append(path, records, {"events": 1})
     log = EmbeddedLog(path / "log", create=False)
-    archive_log(log, Archive.at(str(path / "archive")), ArchiveOptions(records_per_chunk=4))
+    archive_log(log, Archive.at(str(path / "archive")), records_per_chunk=4)
     log.close()
     return path
 

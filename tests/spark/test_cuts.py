@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
 
 from tailrace.core.errors import OffsetGoneError, UsageError
-from tailrace.log.archive import Archive, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.spark import cut
@@ -255,12 +255,12 @@ def test_a_log_that_lost_its_end_since_the_load_is_an_error(lived, tmp_path):
 
 def test_an_archive_that_grows_is_read_up_to_where_it_was_whole(lived, tmp_path):
     archive = Archive.at(str(tmp_path / "archive"))
-    archive_log(lived.log, archive, ArchiveOptions(records_per_chunk=20))
+    archive_log(lived.log, archive, records_per_chunk=20)
     options = {"archive": str(tmp_path / "archive"), "topic": "trips"}
     source = TailraceSource(options)
     schema = source.schema()
     more(lived.log, 30)
-    archive_log(lived.log, archive, ArchiveOptions(records_per_chunk=20))
+    archive_log(lived.log, archive, records_per_chunk=20)
     reader = source.reader(schema)
     batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
     rows = sum(batch.num_rows for batch in batches)

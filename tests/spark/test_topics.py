@@ -16,7 +16,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.log.archive import Archive, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, archive_log
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.spark.source import TailraceSource
@@ -224,7 +224,7 @@ def archived(tmp_path_factory):
     """Half of the trips are in an archive only, some in archive and log, the last in the log only."""
     path = tmp_path_factory.mktemp("archived")
     log = travel.filled(path / "log", COUNT * 3 // 4)
-    archive_log(log, Archive.at(str(path / "archive")), ArchiveOptions(records_per_chunk=20))
+    archive_log(log, Archive.at(str(path / "archive")), records_per_chunk=20)
     for number in range(4):
         log.delete_before("trips", number, log.end_offset("trips", number) // 2)
     writer = log.writer("late")

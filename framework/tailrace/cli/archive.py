@@ -15,7 +15,7 @@ from tailrace.core.errors import TopicReplacedError
 from tailrace.core.names import apps_in
 from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log
-from tailrace.log.archive import Archive, ArchiveOptions, ArchiveStatus, archive_log
+from tailrace.log.archive import Archive, ArchiveStatus, archive_log
 
 
 @click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
@@ -42,12 +42,11 @@ def archive(*, folder: Path | str, uri: str, topics: tuple[str, ...], as_json: b
     """
     outside_of_log(uri, folder, "--to")
     found = Archive.at(uri)
-    options = ArchiveOptions(topics or None)
     with opened_log(folder) as log, progress() as report_progress:
         for app in () if topics else apps_in(log.topics()):
             _check(app, log)
         report = archive_log(
-            log, found, options, on_progress=lambda status: report_progress(*_progress(status))
+            log, found, topics=topics or None, on_progress=lambda status: report_progress(*_progress(status))
         )
     records, chunks = counted(report.records, "record"), counted(report.chunks, "chunk")
     tell(report, [f"archived {records} of {counted(report.topics, 'topic')} in {chunks}"], as_json=as_json)

@@ -66,14 +66,11 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     def absolute(self) -> Self:
         """The same for a process with another working folder."""
-        log, archive = self.log, self.archive
-        if log is not None and not is_url(log):
-            log = str(Path(log).absolute())
-        if archive is not None:
-            from tailrace.log.archive.layout import absolute  # noqa: PLC0415 (as in open_past)
+        return msgspec.structs.replace(self, log=_absolute(self.log), archive=_absolute(self.archive))
 
-            archive = absolute(archive)
-        return msgspec.structs.replace(self, log=log, archive=archive)
+
+def _absolute(place: str | None) -> str | None:
+    return place if place is None or "://" in place else str(Path(place).absolute())
 
 
 def open_past(past: Past, wanted: RecordFilter = EVERYTHING) -> OneCommitLog:

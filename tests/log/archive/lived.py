@@ -8,12 +8,13 @@ from typing import Any
 
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Log, TopicPartition, TopicSettings
-from tailrace.log.archive import Archive, ArchiveOptions
+from tailrace.log.archive import Archive
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 
 DAY_MS = 86_400_000
-SMALL = ArchiveOptions(records_per_chunk=25)
+SMALL = 25
+"""Records of a chunk."""
 TOPICS = {"plain": TopicSettings(2), "odd %/name": TopicSettings(1), "kept": TopicSettings(2, compacted=True)}
 PLACES = [TopicPartition(name, number) for name, kept in TOPICS.items() for number in range(kept.partitions)]
 

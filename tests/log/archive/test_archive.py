@@ -12,7 +12,7 @@ import pytest
 from tailrace.core import errors
 from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
+from tailrace.log.archive import Archive, ArchivedLog, archive_log
 from tailrace.log.archive.layout import FORMAT
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import RecordFilter
@@ -28,7 +28,7 @@ parquet: Any = importlib.import_module("pyarrow.parquet")
 def test_archive_and_log_are_one_history_wherever_they_are_joined(tmp_path, log):
     chance = random.Random(2)
     for _ in range(4):
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
         grow(log, chance, chance.randrange(3))
         expected = history(log)
         for most in (1, 7, 1000):
@@ -41,7 +41,7 @@ def test_archive_and_log_are_one_history_wherever_they_are_joined(tmp_path, log)
 
 def test_what_the_log_has_deleted_since_is_read_from_the_archive(tmp_path, log):
     expected = history(log)
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     for place in PLACES:
         log.delete_before(*place, log.end_offset(*place) - 3)
     assert history(log) != expected
@@ -53,7 +53,7 @@ def test_what_the_log_has_deleted_since_is_read_from_the_archive(tmp_path, log):
 
 def test_compaction_takes_nothing_from_the_archive(tmp_path, log):
     expected = history(log)
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     log.clean(deletions_kept_ms=0)
     place = TopicPartition("kept", 0)
     assert len(read(log, place)) < len(expected[place])
@@ -72,7 +72,7 @@ def test_compaction_meanwhile_takes_nothing_that_was_the_last_of_its_key_at_the_
                 cleaner.append("kept", key, b"later", 1, (), 1)
             rewritten.append(cleaner.clean(deletions_kept_ms=0).blocks_rewritten)
 
-    archive_log(log, archive_in(tmp_path), SMALL, on_progress=clean)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL, on_progress=clean)
     cleaner.close()
     assert len(rewritten) == 1
     archived = ArchivedLog(None, archive_in(tmp_path))
@@ -86,7 +86,7 @@ def last_of_each_key(records: list[InputRecord]) -> dict[bytes | None, bytes | N
 
 
 def test_positions_and_times_are_those_of_the_log(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     grow(log, random.Random(3))
     joined = ArchivedLog(log, archive_in(tmp_path))
     assert joined.topics() == log.topics()
@@ -99,7 +99,7 @@ def test_positions_and_times_are_those_of_the_log(tmp_path, log):
 
 
 def test_watermarks_that_were_published_hold_from_the_archive_too(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     for place in PLACES:
         given: list[list[Any]] = []
         for one in (log, ArchivedLog(None, archive_in(tmp_path))):
@@ -115,7 +115,7 @@ def test_watermarks_that_were_published_hold_from_the_archive_too(tmp_path, log)
 
 
 def test_a_time_range_leaves_files_of_other_days_unread(tmp_path, log, monkeypatch):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     opened: list[str] = []
     original = parquet.ParquetFile
 
@@ -138,7 +138,7 @@ def test_a_time_range_leaves_files_of_other_days_unread(tmp_path, log, monkeypat
 
 
 def test_other_tools_see_tables_partitioned_by_topic_partition_and_day(tmp_path, log):
-    report = archive_log(log, archive_in(tmp_path), SMALL)
+    report = archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     expected = history(log)
     table = dataset.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table()
     assert table.num_rows == report.records == sum(map(len, expected.values()))
@@ -184,14 +184,13 @@ class Mortal(Place):
 def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_nothing(tmp_path, log):
     place = TopicPartition("odd %/name", 0)
     expected = read(log, place)
-    options = ArchiveOptions(topics=[place.topic], records_per_chunk=30)
     strikes = 1
     while True:
         folder = tmp_path / str(strikes)
         uri = str(folder / "archive")
         Mortal.left[0] = strikes
         try:
-            archive_log(log, Archive(Mortal(uri, None, uri)), options)
+            archive_log(log, Archive(Mortal(uri, None, uri)), topics=[place.topic], records_per_chunk=30)
         except Struck:
             pass
         survived = Mortal.left[0] > 0
@@ -200,7 +199,7 @@ def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_noth
         if archive.exists:  # what is there is right
             assert read(ArchivedLog(log, archive), place) == expected
         # Cut otherwise than before, so that files that were left behind are not written over.
-        archive_log(log, archive_in(folder), ArchiveOptions(topics=[place.topic], records_per_chunk=17))
+        archive_log(log, archive_in(folder), topics=[place.topic], records_per_chunk=17)
         assert read(ArchivedLog(None, archive_in(folder)), place) == expected
         table = dataset.dataset(folder / "archive", format="parquet", partitioning="hive")
         assert table.count_rows() == len(expected)
@@ -211,31 +210,31 @@ def test_whoever_is_killed_at_any_point_has_archived_nothing_twice_and_lost_noth
 
 
 def test_a_second_run_adds_what_is_new_and_nothing_else(tmp_path, log):
-    first = archive_log(log, archive_in(tmp_path), SMALL)
-    again = archive_log(log, archive_in(tmp_path), SMALL)
+    first = archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
+    again = archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     assert (first.records, again.records, again.chunks) == (sum(map(len, history(log).values())), 0, 0)
     before = len(history(log)[TopicPartition("plain", 0)])
     grow(log, random.Random(4))
-    third = archive_log(log, archive_in(tmp_path), SMALL)
+    third = archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     assert third.records == sum(map(len, history(log).values())) - first.records
     assert len(read(ArchivedLog(None, archive_in(tmp_path)), TopicPartition("plain", 0))) > before
 
 
 def test_what_the_log_deleted_before_it_was_archived_is_told_with_its_offsets(tmp_path, log):
     place = TopicPartition("plain", 0)
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     archived = log.end_offset(*place)
     grow(log, random.Random(5), 20)
     log.delete_before(*place, archived + 10)
     with pytest.raises(
         errors.OffsetGoneError, match=rf"begins at {archived + 10}.*offset {archived}.*in another folder"
     ):
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
 
 
 def test_a_gap_between_archive_and_log_is_refused_with_its_offsets_whatever_is_asked(tmp_path, log):
     place = TopicPartition("plain", 0)
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     archived = log.end_offset(*place)
     grow(log, random.Random(5), 20)
     expected = read(log, place)
@@ -255,10 +254,10 @@ def test_a_gap_between_archive_and_log_is_refused_with_its_offsets_whatever_is_a
 
 
 def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     then = log.ends(TOPICS)
     grow(log, random.Random(6))
-    archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["plain"]))
+    archive_log(log, archive_in(tmp_path), topics=["plain"])
     alone = ArchivedLog(None, archive_in(tmp_path))
     assert alone.ends(["kept", "plain"]).offsets == {name: then.offsets[name] for name in ("kept", "plain")}
     assert alone.ends(["plain"]) == log.ends(["plain"])
@@ -271,7 +270,7 @@ def test_the_ends_of_an_archive_are_of_one_commit(tmp_path, log):
 
 
 def test_nothing_is_written_through_it(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     joined = ArchivedLog(log, archive_in(tmp_path))
     joined.create_topic("plain", TOPICS["plain"])
     for change in (lambda: joined.create_topic("new", TopicSettings(1)), lambda: joined.writer("x")):
@@ -283,7 +282,7 @@ def test_a_place_that_is_no_disk_holds_an_archive_as_well(tmp_path, log):
     far = Place(
         "far://archive", filesystems.SubTreeFileSystem(str(tmp_path), filesystems.LocalFileSystem()), "far"
     )
-    archive_log(log, Archive(far), SMALL)
+    archive_log(log, Archive(far), records_per_chunk=SMALL)
     assert history(ArchivedLog(log, Archive(far))) == history(log)
 
 
@@ -295,7 +294,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def test_a_missing_file_is_named(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     gone = parquet_files(tmp_path)[0]
     gone.unlink()
     with pytest.raises(errors.ArchiveError, match=r"missing.*parquet"):
@@ -304,7 +303,7 @@ def test_a_missing_file_is_named(tmp_path, log):
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_damaged_file_is_named(tmp_path, log, cut):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     path = parquet_files(tmp_path)[0]
     data = bytearray(path.read_bytes())
     if cut:
@@ -317,7 +316,7 @@ def test_a_damaged_file_is_named(tmp_path, log, cut):
 
 
 def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     marker = next((tmp_path / "archive" / "_chunks").glob("plain/0/*.json"))
     marker.write_text("{")
     with pytest.raises(errors.ArchiveError, match=r"cannot be read.*json"):
@@ -326,7 +325,7 @@ def test_a_marker_that_cannot_be_read_is_named(tmp_path, log):
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_chunks_that_overlap_or_leave_a_gap_are_refused(tmp_path, log, missing):
-    archive_log(log, archive_in(tmp_path), ArchiveOptions(records_per_chunk=3))
+    archive_log(log, archive_in(tmp_path), records_per_chunk=3)
     first, second, *_ = sorted((tmp_path / "archive" / "_chunks" / "plain" / "0").glob("*.json"))
     if missing:
         second.unlink()
@@ -334,19 +333,19 @@ def test_chunks_that_overlap_or_leave_a_gap_are_refused(tmp_path, log, missing):
         _, stop, *rest = first.name.split("_")
         (first.parent / "_".join([f"{1:020d}", stop, *rest])).write_bytes(first.read_bytes())
     with pytest.raises(errors.ArchiveError, match="overlap, or one between them is missing"):
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "thesis.txt").write_text("important")
     with pytest.raises(errors.ArchiveError, match=r"thesis\.txt"):
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     assert [one.name for one in (tmp_path / "archive").iterdir()] == ["thesis.txt"]
 
 
 def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": FORMAT + 1}))
     with pytest.raises(errors.FormatError, match=f"format {FORMAT + 1}"):
         archive_in(tmp_path)
@@ -356,17 +355,17 @@ def test_a_place_without_an_archive_is_told(tmp_path, log):
     with pytest.raises(errors.LogUnavailableError, match="there is no archive"):
         ArchivedLog(log, archive_in(tmp_path))
     with pytest.raises(errors.UnknownTopicError, match="nothing"):
-        archive_log(log, archive_in(tmp_path), ArchiveOptions(topics=["nothing"]))
+        archive_log(log, archive_in(tmp_path), topics=["nothing"])
 
 
 def test_two_at_once_are_one_too_many(tmp_path, log):
     def again(_: Any) -> None:
         with pytest.raises(errors.ArchiveError, match="another process"):
-            archive_log(log, archive_in(tmp_path), SMALL)
+            archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
         raise Struck
 
     with pytest.raises(Struck):
-        archive_log(log, archive_in(tmp_path), SMALL, on_progress=again)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL, on_progress=again)
 
 
 def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
@@ -376,6 +375,6 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
         with pytest.raises(errors.SnapshotUnavailableError, match="the disk is full"):
-            archive_log(log, archive_in(tmp_path), SMALL)
-    archive_log(log, archive_in(tmp_path), SMALL)
+            archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     assert history(ArchivedLog(None, archive_in(tmp_path))) == lived.history(log)

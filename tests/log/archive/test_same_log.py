@@ -29,7 +29,7 @@ def test_an_archive_of_a_copy_that_has_gone_another_way_is_not_read_with_this_lo
         with closing(EmbeddedLog(tmp_path / name)) as log:
             log.append_all([Output("ships", b"key-%d" % at, name.encode(), at) for at in range(20)], 0)
     with closing(EmbeddedLog(tmp_path / "one")) as log:
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     for deleted in (0, 19):  # as long as there is a record to compare
         with closing(EmbeddedLog(tmp_path / "other")) as log:
             log.delete_before("ships", 0, deleted)
@@ -50,7 +50,7 @@ def test_an_archive_that_reaches_further_than_the_log_is_not_read_with_it(tmp_pa
     shutil.copytree(tmp_path / "log", tmp_path / "copy")
     with closing(EmbeddedLog(tmp_path / "log")) as log:
         log.append_all([Output("ships", b"key", b"more", at) for at in range(10)], 0)
-        archive_log(log, archive_in(tmp_path), SMALL)
+        archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     with closing(EmbeddedLog(tmp_path / "copy")) as log:
         with pytest.raises(ArchiveError, match="up to offset 20, the log ends at 10"):
             ArchivedLog(log, archive_in(tmp_path)).end_offset("ships", 0)
@@ -83,7 +83,7 @@ def test_a_compacted_topic_of_such_a_copy_is_known_by_what_is_left(tmp_path):
 
 
 def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     assert ArchivedLog(None, archive_in(tmp_path)).identity == log.identity
     with closing(EmbeddedLog(tmp_path / "other")) as other:
         for topic, settings in log.topics().items():
@@ -93,12 +93,12 @@ def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path
             history(ArchivedLog(other, archive_in(tmp_path)))
         before = sorted(tmp_path.rglob("archive/**/*"))
         with pytest.raises(ArchiveError, match=said):
-            archive_log(other, archive_in(tmp_path), SMALL)
+            archive_log(other, archive_in(tmp_path), records_per_chunk=SMALL)
         assert sorted(tmp_path.rglob("archive/**/*")) == before
 
 
 def test_a_log_that_has_deleted_all_that_is_archived_is_joined_with_a_warning(tmp_path, log, caplog):
-    archive_log(log, archive_in(tmp_path), SMALL)
+    archive_log(log, archive_in(tmp_path), records_per_chunk=SMALL)
     for place in PLACES:
         log.delete_before(*place, log.end_offset(*place))
     history(ArchivedLog(log, archive_in(tmp_path)))

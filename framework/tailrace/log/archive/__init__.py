@@ -6,14 +6,6 @@
 
 from tailrace.log.archive.archived_log import ArchivedLog
 from tailrace.log.archive.layout import Archive, Chunk
-from tailrace.log.archive.writing import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
+from tailrace.log.archive.writing import ArchiveReport, ArchiveStatus, archive_log
 
-__all__ = [
-    "Archive",
-    "ArchiveOptions",
-    "ArchiveReport",
-    "ArchiveStatus",
-    "ArchivedLog",
-    "Chunk",
-    "archive_log",
-]
+__all__ = ["Archive", "ArchiveReport", "ArchiveStatus", "ArchivedLog", "Chunk", "archive_log"]

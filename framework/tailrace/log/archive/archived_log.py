@@ -87,30 +87,14 @@ class ArchivedLog:
                 hint="Correct the location. The command tailrace archive makes an archive.",
             )
 
-    # --- the border
-
     def chunks(self, place: TopicPartition) -> list[Chunk]:
-        """The chunks of a partition, which end at the join.
-        Raises ArchiveError or OffsetGoneError: the two cannot be joined, see the head of this file.
-        """
+        """The chunks of a partition, which end at the join. Raises what ``joined_chunks`` raises."""
         if place not in self._chunks:
             if place.partition >= self.partitions(place.topic):
                 raise UnknownTopicError(
                     "there is no such partition", topic=place.topic, partition=place.partition
                 )
-            log, found = self.log_of(place.topic), self._archive.chunks(place)
-            if log is not None and found:
-                check_same_log(log, self._archive, place)
-                stop, start = found[-1].stop, log.start_offset(*place)
-                if start > stop:
-                    raise OffsetGoneError(
-                        f"offsets {stop} to {start - 1} are neither in the archive nor in the log",
-                        topic=place.topic,
-                        partition=place.partition,
-                        offset=stop,
-                        hint="Without the archive, what the log has can be read.",
-                    )
-            self._chunks[place] = found
+            self._chunks[place] = joined_chunks(self.log_of(place.topic), self._archive, place)
         return self._chunks[place]
 
     def join(self, place: TopicPartition) -> int:
@@ -122,12 +106,9 @@ class ArchivedLog:
         """The log, if it has the topic."""
         return self._log if self._log is not None and topic in self._log.topics() else None
 
-    def load(
-        self, place: TopicPartition, chunk: Chunk, wanted: RecordFilter
-    ) -> tuple[ChunkRecords, list[Published]]:
-        """What is wanted of the records of a chunk, and the watermarks that were published there."""
-        content = self._archive.content(place, chunk)
-        return ChunkRecords(self._archive.folder, content, chunk, wanted), [*content.published]
+    def load(self, place: TopicPartition, chunk: Chunk, wanted: RecordFilter) -> ChunkRecords:
+        """What is wanted of the records of a chunk."""
+        return ChunkRecords(self._archive.folder, self._archive.content(place, chunk), chunk, wanted)
 
     # --- topics and positions
 
@@ -160,7 +141,7 @@ class ArchivedLog:
         place, log = TopicPartition(topic, partition), self.log_of(topic)
         for chunk in self.chunks(place):
             if chunk.last_ms >= timestamp_ms:
-                times, _ = self.load(place, chunk, RecordFilter(timestamp_ms, columns=frozenset()))
+                times = self.load(place, chunk, RecordFilter(timestamp_ms, columns=frozenset()))
                 for record in times.records(chunk.start, chunk.stop - chunk.start):
                     if record.timestamp_ms >= timestamp_ms:
                         return record.offset
@@ -309,9 +290,8 @@ class ArchivedReader:
             if not joined.wanted.takes(chunk.first_ms, chunk.last_ms):
                 cursor.position = chunk.stop
                 return []
-            held, published = joined.load(place, chunk, joined.wanted)
-            cursor.chunk = held
-            cursor.published += published
+            cursor.chunk = held = joined.load(place, chunk, joined.wanted)
+            cursor.published += held.published
         records = held.records(cursor.position, most)
         cursor.position = records[-1].offset + 1 if len(records) == most else held.chunk.stop
         return records
@@ -343,16 +323,19 @@ class ArchivedReader:
             self._log.close()
 
 
-# --- whether an archive is one of this log
+# --- the border
 
 
-def check_same_log(log: OneCommitLog, archive: Archive, place: TopicPartition) -> None:
-    """Compare a partition of the archive with the log, as the head of this file says.
-    Raises ArchiveError: the archive is that of another log, or of an end that the log has lost.
+def joined_chunks(log: OneCommitLog | None, archive: Archive, place: TopicPartition) -> list[Chunk]:
+    """The chunks of a partition, compared with the log where they meet: see the head of this file.
+
+    Raises:
+        ArchiveError: The archive is that of another log, or of an end that the log has lost.
+        OffsetGoneError: There is a gap.
     """
     chunks = archive.chunks(place)
-    if not chunks:
-        return
+    if log is None or not chunks:
+        return chunks
     where, identity = f"{place.topic!r} partition {place.partition}", log.identity.hex()
     if archive.log_identity and identity and archive.log_identity != identity:
         raise _other(
@@ -363,11 +346,18 @@ def check_same_log(log: OneCommitLog, archive: Archive, place: TopicPartition) -
     except TopicReplacedError as error:
         said = f"the topic {place.topic!r} was deleted and created again since it was archived"
         raise _other(archive, said) from error
-    last, end, start = chunks[-1], log.end_offset(*place), log.start_offset(*place)
+    last, start, end = chunks[-1], log.start_offset(*place), log.end_offset(*place)
     if last.stop > end:
         raise _other(archive, f"the archive holds {where} up to offset {last.stop}, the log ends at {end}")
-    if start > last.stop:
-        return  # a gap: there is nothing to compare
+    if last.stop < start:
+        raise OffsetGoneError(
+            f"offsets {last.stop} to {start - 1} are neither in the archive nor in the log, which begins at {start}",
+            topic=place.topic,
+            partition=place.partition,
+            offset=last.stop,
+            hint="Without the archive, what the log has can be read. Begin another archive in another folder, and archive more "
+            "often than the log deletes.",
+        )
     compared = _compared(log, archive, place, last, start)
     if compared is None:
         _logger.warning(
@@ -379,6 +369,7 @@ def check_same_log(log: OneCommitLog, archive: Archive, place: TopicPartition) -
         raise _other(
             archive, f"offset {compared[0]} of {where} is another record in the archive than in the log"
         )
+    return chunks
 
 
 def _compared(

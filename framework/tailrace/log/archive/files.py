@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from tailrace.core.errors import ArchiveError
@@ -54,31 +54,28 @@ def write_chunk(
         data = _encoded(some)
         (root / path).write(data)
         times = [one.timestamp_ms for one in some]
-        found.append(ChunkFile(path, len(some), min(times), max(times), len(data), _digest(data)))
+        found.append(ChunkFile(path, len(some), min(times), max(times), len(data), sha256(data).hexdigest()))
     return tuple(found)
 
 
 def _encoded(records: Sequence[InputRecord]) -> bytes:
+    offsets, times, keys, values, headers = zip(*records, strict=True)
+    named = [[{"name": name, "value": value} for name, value in each] for each in headers]
+    columns = (offsets, times, keys, values, named)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema(), strict=True)]
     sink = pa.BufferOutputStream()
-    with parquet.ParquetWriter(
+    parquet.write_table(
+        pa.Table.from_arrays(arrays, schema=schema()),
         sink,
-        schema(),
+        row_group_size=ROWS_IN_A_GROUP,
         compression="zstd",
         compression_level=3,
         use_dictionary=["key"],
         write_statistics=["offset", "timestamp", "key"],
         write_page_checksum=True,
-    ) as writer:
-        for first in range(0, len(records), ROWS_IN_A_GROUP):
-            writer.write_batch(
-                _table(records[first : first + ROWS_IN_A_GROUP]), row_group_size=ROWS_IN_A_GROUP
-            )
+    )
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _date(day: int) -> str:
@@ -86,14 +83,6 @@ def _date(day: int) -> str:
         return (_EPOCH + timedelta(days=day)).date().isoformat()
     except OverflowError:
         return _NO_DAY
-
-
-def _table(records: Sequence[InputRecord]) -> Any:
-    offsets, times, keys, values, headers = zip(*records, strict=True)
-    named = [[{"name": name, "value": value} for name, value in each] for each in headers]
-    columns = (offsets, times, keys, values, named)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema())
 
 
 class ChunkRecords:
@@ -104,7 +93,7 @@ class ChunkRecords:
     def __init__(
         self, root: Place, content: ChunkContent, chunk: Chunk, wanted: RecordFilter = EVERYTHING
     ) -> None:
-        self.chunk = chunk
+        self.chunk, self.published = chunk, content.published
         names = [name for name in ("key", "value", "headers") if name in wanted.columns]
         tables = [
             self._read(root / one.path, one, ["offset", "timestamp", *names])
@@ -118,7 +107,7 @@ class ChunkRecords:
     def _read(self, place: Place, one: ChunkFile, columns: Collection[str]) -> Any:
         try:
             data = place.read()
-            if len(data) != one.bytes or _digest(data) != one.sha256:
+            if len(data) != one.bytes or sha256(data).hexdigest() != one.sha256:
                 raise ArchiveError(
                     "a file of the archive is damaged: its content differs from what was archived",
                     path=place.shown,
@@ -134,26 +123,17 @@ class ChunkRecords:
         if position > self.chunk.start:
             begin = compute.sum(compute.less(self._table.column("offset"), position), min_count=0).as_py()
         found = self._table.slice(begin, most)
-        count = found.num_rows
-        times = found.column("timestamp").cast(pa.int64()).to_pylist()
-        return list(
-            map(
-                InputRecord,
-                found.column("offset").to_pylist(),
-                times,
-                _column(found, "key", count),
-                _column(found, "value", count),
-                _headers(found, count),
-            )
-        )
+        times = found.column("timestamp").cast(pa.int64())
+        offsets, keys, values = (_column(found, name) for name in ("offset", "key", "value"))
+        return list(map(InputRecord, offsets, times.to_pylist(), keys, values, _headers(found)))
 
 
-def _column(found: Any, name: str, count: int) -> list[bytes | None]:
-    return found.column(name).to_pylist() if name in found.column_names else [None] * count
+def _column(found: Any, name: str) -> list[Any]:
+    return found.column(name).to_pylist() if name in found.column_names else [None] * found.num_rows
 
 
-def _headers(found: Any, count: int) -> Iterator[tuple[tuple[str, bytes], ...]]:
+def _headers(found: Any) -> Iterator[tuple[tuple[str, bytes], ...]]:
     column = found.column("headers") if "headers" in found.column_names else None
     if column is None or not compute.sum(compute.list_value_length(column), min_count=0).as_py():
-        return iter([()] * count)
+        return iter([()] * found.num_rows)
     return (tuple((one["name"], one["value"]) for one in each) for each in column.to_pylist())

@@ -249,8 +249,3 @@ def folder_of(place: TopicPartition) -> str:
 def quoted(name: str) -> str:
     """A name as a part of a path."""
     return quote(name, safe="")
-
-
-def absolute(uri: str) -> str:
-    """The URI or path of an archive, whatever the working folder."""
-    return Place.at(uri).uri

@@ -5,33 +5,23 @@ It may be killed at any moment and run again: see ``layout``. One at a time writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
+from tailrace.core.errors import ArchiveError
 from tailrace.core.records import InputRecord, RecordMark
-from tailrace.core.suggestions import did_you_mean
-from tailrace.log.archive.archived_log import check_same_log
+from tailrace.log.archive.archived_log import joined_chunks
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
-from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition, TopicSettings
+from tailrace.log.topic_rules import unknown_topic
 
 _AT_ONCE = 2_000
 _LOCK = "_lock"
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveOptions:
-    """What is archived."""
-
-    topics: Collection[str] | None = None
-    """All if None: only then can an app be replayed from the archive alone."""
-    records_per_chunk: int = 100_000
-    """At most; a chunk is held in memory when it is written and when it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,77 +48,75 @@ class ArchiveReport:
 def archive_log(
     log: OneCommitLog,
     archive: Archive,
-    options: ArchiveOptions | None = None,
     *,
+    topics: Collection[str] | None = None,
+    records_per_chunk: int = 100_000,
     on_progress: Callable[[ArchiveStatus], None] | None = None,
 ) -> ArchiveReport:
-    """Archive what a log holds and the archive does not.
+    """Archive what a log holds and the archive does not. ``topics`` (default: all): only of all can an app be replayed from the
+    archive alone. ``records_per_chunk``: at most; a chunk is held in memory when it is written and when it is read.
 
     Raises:
         UnknownTopicError: A topic that is named is not in the log.
-        OffsetGoneError: The log has deleted records before they were archived. Nothing of that partition was added.
+        OffsetGoneError: The log has deleted records before they were archived. Nothing was added.
         ArchiveError: Another process is at it, or the archive is of another log.
     """
-    return _Archiving(log, archive, options or ArchiveOptions(), on_progress).run()
+    names = sorted(log.topics() if topics is None else {*topics})
+    archiving = _Archiving(log, archive, records_per_chunk, on_progress)
+    archiving.run(names)
+    return archiving.report
 
 
 @dataclass(slots=True)
 class _Archiving:
-    _log: OneCommitLog
-    _archive: Archive
-    _options: ArchiveOptions
-    _tell: Callable[[ArchiveStatus], None] | None
-    _report: ArchiveReport = field(default_factory=ArchiveReport)
+    log: OneCommitLog
+    archive: Archive
+    most: int
+    tell: Callable[[ArchiveStatus], None] | None
+    report: ArchiveReport = field(default_factory=ArchiveReport)
 
-    def run(self) -> ArchiveReport:
-        """See ``archive_log``."""
-        known = self._log.topics()
-        names = sorted(known) if self._options.topics is None else sorted(set(self._options.topics))
+    def run(self, names: Sequence[str]) -> None:
+        log, archive, known = self.log, self.archive, self.log.topics()
         for name in names:
             if name not in known:
-                raise UnknownTopicError(
-                    "the log has no such topic",
-                    topic=name,
-                    hint=did_you_mean(name, known, "See tailrace log list."),
-                )
-        archive = self._archive
-        archive.create(self._log.identity.hex())
+                raise unknown_topic(name, known)
+        archive.create(log.identity.hex())
         # What is the last of its key at these ends is archived: compaction would take it where there is a later one by now.
-        with _held(archive), self._log.compaction_paused():
-            ends = self._log.ends(names)
-            archived = archive.topics()
-            for name in names:
-                for number in range(known[name].partitions if name in archived else 0):
-                    check_same_log(self._log, archive, TopicPartition(name, number))
+        with _held(archive), log.compaction_paused():
+            ends, archived = log.ends(names), archive.topics()
+            for name in (one for one in names if one in archived):
+                self._check(name, archived[name], known[name])
             beginnings = {TopicPartition(name, 0): 0 for name in names}
-            noted = self._log.note(beginnings)
+            noted = log.note(beginnings)
             for name in names:
-                before = archived.get(name)
-                if before is not None and before.partitions != known[name].partitions:
-                    raise ArchiveError(
-                        f"the archive has the topic {name!r} with {before.partitions} partitions, the log with "
-                        f"{known[name].partitions}",
-                        path=archive.folder.shown,
-                        hint="It is the archive of another log: archive into another folder.",
-                    )
-                note = archive.topic_note(name) or self._log.note({TopicPartition(name, 0): 0})
-                if before != known[name] or note != archive.topic_note(name):
+                note = archive.topic_note(name) or log.note({TopicPartition(name, 0): 0})
+                if archived.get(name) != known[name] or note != archive.topic_note(name):
                     archive.note_topic(name, known[name], note)
                 for number, end in enumerate(ends.offsets[name]):
                     self._partition(TopicPartition(name, number), end)
-                self._report.topics += 1
-            self._log.resume(noted, beginnings)
+                self.report.topics += 1
+            log.resume(noted, beginnings)
             archive.note_ends(ends)
-        return self._report
+
+    def _check(self, name: str, archived: TopicSettings, now: TopicSettings) -> None:
+        """Raises ArchiveError or OffsetGoneError: what is archived of a topic cannot be continued."""
+        if archived.partitions != now.partitions:
+            raise ArchiveError(
+                f"the archive has the topic {name!r} with {archived.partitions} partitions, the log with {now.partitions}",
+                path=self.archive.folder.shown,
+                hint="It is the archive of another log: archive into another folder.",
+            )
+        for number in range(now.partitions):
+            joined_chunks(self.log, self.archive, TopicPartition(name, number))
 
     def _partition(self, place: TopicPartition, end: int) -> None:
-        position = self._position(place)
-        if position >= end:
-            return
-        start, records, published = position, list[InputRecord](), list[Published]()
-        with closing(self._log.reader({place: position})) as reader:
+        chunks = self.archive.chunks(place)
+        self._sweep(place, chunks[-1].stop if chunks else 0)
+        start = position = chunks[-1].stop if chunks else self.log.start_offset(*place)
+        records, published = list[InputRecord](), list[Published]()
+        with closing(self.log.reader({place: position})) as reader:
             while position < end:
-                most = min(_AT_ONCE, self._options.records_per_chunk - len(records))
+                most = min(_AT_ONCE, self.most - len(records))
                 fetch = reader.fetch(*place, most)
                 records += (record for record in fetch.records if record.offset < end)
                 is_stuck = fetch.next_offset == position
@@ -138,40 +126,22 @@ class _Archiving:
                 )
                 if is_stuck:
                     break  # the rest is hidden by a transaction that is open
-                if len(records) >= self._options.records_per_chunk:
+                if len(records) >= self.most:
                     self._add(place, start, position, records, published)
                     start, records, published = position, [], []
-                if self._tell is not None:
-                    pending = self._report.records + len(records)
-                    self._tell(ArchiveStatus(*place, position, end, pending))
+                if self.tell is not None:
+                    pending = self.report.records + len(records)
+                    self.tell(ArchiveStatus(*place, position, end, pending))
         if position > start:
             self._add(place, start, position, records, published)
 
-    def _position(self, place: TopicPartition) -> int:
-        """The position to continue at: the end of the archived records."""
-        chunks = self._archive.chunks(place)
-        position = chunks[-1].stop if chunks else None
-        self._sweep(place, position)
-        start = self._log.start_offset(*place)
-        if position is None:
-            return start
-        if start > position:
-            raise OffsetGoneError(
-                f"the log begins at {start}: the records before were deleted and not archived",
-                topic=place.topic,
-                partition=place.partition,
-                offset=position,
-                hint="Begin another archive in another folder, and archive more often than the log deletes.",
-            )
-        return position
-
-    def _sweep(self, place: TopicPartition, position: int | None) -> None:
+    def _sweep(self, place: TopicPartition, position: int) -> None:
         """Take away what a run that was killed has left behind the archive's end."""
-        folder = self._archive.folder / folder_of(place)
+        folder = self.archive.folder / folder_of(place)
         for day in folder.entries():
             for one in (folder / day.name).entries() if day.is_folder else ():
                 start = one.name.partition("-")[0]
-                if start.isdecimal() and (position is None or int(start) >= position):
+                if start.isdecimal() and int(start) >= position:
                     (folder / day.name / one.name).remove()
 
     def _add(
@@ -182,14 +152,14 @@ class _Archiving:
         records: list[InputRecord],
         published: list[Published],
     ) -> None:
-        files = write_chunk(self._archive.folder, place, start, stop, records)
+        files = write_chunk(self.archive.folder, place, start, stop, records)
         first_ms = min((one.first_ms for one in files), default=0)
         last_ms = max((one.last_ms for one in files), default=-1)
         last = RecordMark.of(records[-1]) if records else None
         content = ChunkContent(FORMAT, files, tuple(published), last)
-        self._archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
-        self._report.chunks += 1
-        self._report.records += len(records)
+        self.archive.add(place, Chunk(start, stop, first_ms, last_ms), content)
+        self.report.chunks += 1
+        self.report.records += len(records)
 
 
 @contextmanager
