@@ -9,7 +9,7 @@ import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from tests.cli import shop
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, cleaned, done, run
 from tests.cli.shop import Purchase
 
 
@@ -85,3 +85,20 @@ def test_state_as_of_a_time_and_at_points(place: Path) -> None:
         {"key": "a", "time": 1, "cents": 4},
         {"key": "b", "time": 1, "cents": None},
     ]
+
+
+def test_what_the_log_has_deleted_is_exported_from_its_archive(place: Path) -> None:
+    as_of, topic = ("--as-of", "2026-01-01"), ("--topic", "purchases")
+    expected = [export(place, *one, name=f"before-{one[1]}").out for one in (as_of, topic)]
+    done("archive", "--log", place / "log", "--to", place / "archive")
+    cleaned(place / "log", "purchases")
+    assert export(place, *as_of, name="alone").code == 1
+    assert not (place / "alone").exists()
+    archive = ("--archive", place / "archive")
+    assert [export(place, *one, *archive, name=one[1]).out for one in (as_of, topic)] == expected
+    for table in ("2026-01-01/Customer", "purchases/purchases"):
+        assert pq.read_table(place / table).equals(pq.read_table(place / f"before-{table}"))
+    # The last state is in the log itself: an archive, even one that is not there, is not asked.
+    assert export(place, "--archive", place / "nowhere").out == "Customer: 2 rows in 1 file\n"
+    sql = ("sql", SHOP, "--log", place / "log", "select count(*) as n from purchases")
+    assert (run(*sql).out, run(*sql, *archive).out) == ("n\n0\n", "n\n2\n")

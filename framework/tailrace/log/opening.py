@@ -7,6 +7,7 @@ it, or both as one history. It does not see which of these it reads.
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -73,6 +74,11 @@ def _absolute(place: str | None) -> str | None:
     return place if place is None or "://" in place else str(Path(place).absolute())
 
 
+@cache
+def _tell_missing(folder: str) -> None:  # once, as each unit of a rebuild opens its past
+    _logger.warning("there is no log in %r: its archive alone is read, up to its end", folder)
+
+
 def open_past(past: Past, wanted: RecordFilter = EVERYTHING) -> OneCommitLog:
     """The history at a past, which is only read. The caller must close it.
 
@@ -91,7 +97,7 @@ def open_past(past: Past, wanted: RecordFilter = EVERYTHING) -> OneCommitLog:
     if past.log is not None and (is_url(past.log) or Path(past.log).is_dir()):
         log = open_log(past.log)
     elif past.log is not None:
-        _logger.warning("there is no log in %r: its archive alone is read, up to its end", past.log)
+        _tell_missing(past.log)
     try:
         return ArchivedLog(log, archive, wanted)
     except BaseException:
