@@ -147,7 +147,7 @@ class ArchivedLog:
                         return record.offset
         if log is None:
             return self.end_offset(topic, partition)
-        return max(log.offset_at(topic, partition, timestamp_ms), self.join(place))
+        return log.offset_at(topic, partition, timestamp_ms)
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """See ``OneCommitLog.ends``: the log's last commit, or the last that is archived as a whole.
