@@ -44,8 +44,6 @@ StoreKind: TypeAlias = Literal["rocks", "memory"]
 class Source(Past, frozen=True, kw_only=True):
     """Where a rebuild reads history, and from where on."""
 
-    log: str
-    """See ``Past.log``."""
     base: str | None = None
     """URI of the snapshots that hold the base; None: the rebuild starts with empty state."""
     base_id: str = "latest"

@@ -20,7 +20,7 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.log.opening import open_log
+from tailrace.log.opening import open_log, open_past
 from tailrace.state.snapshots import Snapshots, TaskEntry
 
 _NAP_S = 0.05
@@ -43,7 +43,7 @@ def _ordered(plan: Plan, request: Request) -> Request:
     """A request in canonical order if the tape begins with a state: this code is to handle what came before it as well."""
     if request.order != "auto" or request.source.base is not None:
         return request
-    with closing(open_log(request.source.log)) as opened:
+    with closing(open_past(request.source)) as opened:
         cuts = [AppHistory(plan, opened).committed(number).cut for number in range(plan.partitions)]
     begun = any(cut is not None and tape.decode_cut(cut).base for cut in cuts)
     return replace(request, order="canonical" if begun else "auto")
