@@ -46,7 +46,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
     # The log is the truth: state is a function of log, tape and code.
     1: {
         "randomness-from-the-process": Mutation(
-            "core.declare.context:Context._digest.drawn", "self._draw().to_bytes", "(self._draw() ^ id(self)).to_bytes", _REPLAY
+            "core.declare.context:Context._digest", "drawn(self._lineage", "drawn(b'%d' % id(self)", _REPLAY
         ),
         "an-idle-input-that-is-not-on-the-tape": Mutation(
             "core.engine.task:Task.idle", "self._tape.cause(tape.IDLE, source, 1)", "pass", _REPLAY
@@ -94,13 +94,13 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.task:Task.clock", "self._not_draining()", "self._not_draining()\n    __import__('time').time()", f"{_LAWS} -k core"
         ),
         "the-global-random-generator": Mutation(
-            "core.declare.context:Context._draw", "unit.draws += 1", "unit.draws += 1 + int(__import__('random').random())", f"{_LAWS} -k core"
+            "core.declare.context:Context._digest", "unit.draws + 1", "unit.draws + 1 + int(__import__('random').random())", f"{_LAWS} -k core"
         ),
     },
     # Results do not depend on batching.
     5: {
         "a-seed-that-follows-the-slice": Mutation(
-            "core.engine.task:Task._take", "(key, time_ms, offset)", "(key, time_ms, taken)", _REPLAY
+            "core.engine.task:Task._take", "= (key, time_ms, record)", "= (key, time_ms, record._replace(offset=taken))", _REPLAY
         ),
         "instances-kept-as-they-were-assigned": Mutation(
             "core.engine.actor_table:Table.settle", "cells.reload or not plan.fixed", "cells.reload", _REPLAY

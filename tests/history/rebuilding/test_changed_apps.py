@@ -156,9 +156,6 @@ def test_changed_code_comes_to_the_same_however_it_is_rebuilt(
     monkeypatch.setattr(
         driver, "code_of", lambda *_: dict[str, str]()
     )  # it takes long, and the files stay the same
-    monkeypatch.setattr(
-        "tailrace.core.declare.context_timers.SPREAD", 0
-    )  # seeds depend on the offsets of what is sent
     for first in seeds:
         seed = first if not in_rounds else next(filter(runs_in_rounds, count(first)))
         trace: list[str] = []

@@ -218,7 +218,7 @@ class OrderedTask(TaskState):
         event = event.message if one.inbox else event
         assert time_ms is not None
         context.key, context.event_time = key, time_ms
-        unit.input, unit.salt, unit.origin = number, one.salt, offset
+        unit.input, unit.cause = number, record
         self._cells.begin()
         mark, apart = len(unit.outputs), units.apart
         units.apart = True
@@ -278,7 +278,7 @@ class OrderedTask(TaskState):
                 others_ms = min(others_ms, sweep.waiting[other].due_ms)
                 if of_operator[other] != stood_ms or ready[other] != mark:
                     return
-        queue, sums = waiting.queues[number], waiting.sums
+        queue, sums, is_outside = waiting.queues[number], waiting.sums, one.tail_of is None
         last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
         left = min(sweep.budget, sweep.stop_after - totals.drained)
         done: Waiter | None = None
@@ -291,7 +291,7 @@ class OrderedTask(TaskState):
                 time_ms = head[1]
                 if time_ms is None or time_ms <= own or time_ms <= mark:
                     return
-                if time_ms >= last_ms:
+                if time_ms >= last_ms and (is_outside or waiting.is_next(number, head)):
                     queue.append(head)
                     sums[number] += head[0]
                     last_ms = time_ms
@@ -317,7 +317,9 @@ class OrderedTask(TaskState):
                     if timers.due_ms < event_ms:
                         fired, units.operator = totals.fired, tape.ALL
                         sweep.fire_first()
-                        unit.draws, unit.random, units.operator = 0, None, operator
+                        if unit.used:
+                            unit.reset()
+                        units.operator = operator
                         left -= totals.fired - fired
                         continue
                     first: Waiter = waiting.first()
@@ -350,13 +352,13 @@ class OrderedTask(TaskState):
         outputs, chained, is_direct, number = unit.outputs, unit.chained, units.direct and not units.skips, -1
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
         one, (_, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT
-        for time_ms, _, offset, input_of, (_, _, key, event, record) in turns:
+        for time_ms, _, _, input_of, (offset, _, key, event, record) in turns:
             if input_of != number:
                 number, one = input_of, self._inputs[input_of]
                 straight = one.direct if is_direct else INDIRECT
                 _, route, table, call, load, touch, encode, seal, settle, full = straight
-            unit.input, unit.salt, unit.route, unit.table = number, one.salt, route, table
-            context.key, context.event_time, unit.origin = key, time_ms, offset
+            unit.input, unit.route, unit.table = number, route, table
+            context.key, context.event_time, unit.cause = key, time_ms, record
             if undo or touched:
                 cells.begin()
             mark, image = len(outputs), NOT_TOUCHED
@@ -382,8 +384,8 @@ class OrderedTask(TaskState):
                 if image is not NOT_TOUCHED and table is not None:
                     touched.insert(0, (table, key, image))
                 units.failed(error, mark, number, offset, record)
-            if unit.draws:
-                unit.draws, unit.random = 0, None
+            if unit.used:
+                unit.reset()
 
     # --- the cut
 
@@ -406,7 +408,9 @@ class OrderedTask(TaskState):
             takers = {route.operator for route in head[3].routes} if one.inbox else None
             for operator, ordered, low, late in resumed:
                 place_ms = late.get(offset, time_ms)
-                after = ordered.last is None or (place_ms, one.plan.rank, offset) > tuple(ordered.last)
+                after = ordered.last is None or (place_ms, one.plan.rank, one.tail(head)) > tuple(
+                    ordered.last
+                )
                 is_taken = takers is None or operator in takers
                 if is_taken and offset >= low and place_ms > reached[operator] and after:
                     sweep.waiting[operator].push(number, head, place_ms)

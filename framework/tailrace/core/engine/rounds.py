@@ -1,10 +1,11 @@
 """Rounds along the graph: canonical order for an app that sends to itself, one partition and one round at a time.
 
 Theory. What an ordered operator does is a function of the *set* of its events (see ``ordering``): it handles them by
-event time, then by input, then by offset, and its timers lie between them. So its senders need not run beside it. A
+event time, then by input, then by sender, and its timers lie between them. So its senders need not run beside it. A
 *round* has the operators whose events are known once the rounds before are done: the first one those that read from
 outside only, and operators that streams connect are in one round. What a round sends goes to files. The next one reads
-them in the order of (event time, sending round, sending partition, number): that is the order of their offsets.
+them in the order of (event time, sending round, sending partition, number): that is the order of their offsets. Those of equal times
+are handled in the order of their senders and running numbers, which the rounds count as one run does.
 
     watermark    of what is sent: up to the last event that was read, and at the end what the senders publish
     idle         an input is idle from its end on if, by the timestamp of its last record, it has ended its
@@ -13,8 +14,7 @@ them in the order of (event time, sending round, sending partition, number): tha
     clock        a unit has one of its own. ``ctx.now`` depends on the schedule in a service, too
     numbers      outputs of a partition are numbered round by round
 
-All that differs from one run over all partitions is the order of events of one input with equal times from several
-senders, draws of randomness for what was sent (they depend on its offset), and these numbers. Where anything else could
+All that differs from one run over all partitions is these numbers. Where anything else could
 differ, the app is not run in rounds: ``whole_because`` and ``Behind``.
 """
 
@@ -169,7 +169,7 @@ def joined(
     found.ended_operators = [name for name, cut in cut_of.items() if name in cut.ended_operators]
     found.ordered = {name: cut.ordered[name] for name, cut in cut_of.items() if name in cut.ordered}
     found.watermark, found.now = min(found.operators.values()), now_ms
-    outputs = found.totals.outputs
+    found.sent, outputs = tape.highest([cut.sent for cut in cuts]), found.totals.outputs
     names = tape.Totals.__struct_fields__
     found.totals = tape.Totals(*(sum(getattr(cut.totals, name) for cut in cuts) for name in names))
     found.totals.outputs, found.totals.records = outputs, found.totals.records - twice

@@ -35,7 +35,7 @@ those before it: its identity chains to that of the snapshot's cut.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, TypeVar
 
@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL, REFUSED = -1, -2
 
-FORMAT = 14
+FORMAT = 15
 """The format of cuts and tapes."""
 
 
@@ -80,7 +80,7 @@ class Ordered(msgspec.Struct, array_like=True):
 
     ready: int
     """Its watermark. It is above the time that it stands at only within a drain."""
-    last: tuple[int, int, int] | None
+    last: tuple[int, int, int | bytes] | None
     """Within a drain, the last event handled of the time after the one that it stands at, if there was one."""
     lows: dict[str, tuple[int, int, int]]
     """By input, of the events that wait: the lowest offset, their number, and the sum of their offsets."""
@@ -133,6 +133,8 @@ class Cut(msgspec.Struct, array_like=True):
     """By source, if it has ever been idle."""
     refused: dict[str, list[int]] = {}
     """By input, of the records from the first that waits on: the offsets of those that were refused."""
+    sent: dict[str, int] = {}
+    """By operator, how many records it has sent to the app itself: see ``unit_ids``. "" passes on late events."""
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -161,7 +163,7 @@ class Skip(msgspec.Struct, array_like=True):
     operator: int = ALL
     """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken; ``REFUSED``."""
     timer: bytes = b""
-    """Of a timer, its whole identity: actor, key, time domain, name, and the seed, by which two firings in one commit differ."""
+    """Of a timer, its whole identity: actor, key, time domain, name, and the cause, by which two firings in one commit differ."""
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
@@ -247,6 +249,14 @@ encode = _encoder.encode
 _format = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _cut = msgspec.msgpack.Decoder(Cut)
 _tape = msgspec.msgpack.Decoder(TapeRecord)
+
+
+def highest(sent: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """``Cut.sent`` of a task that continues several."""
+    found: dict[str, int] = {}
+    for one in sent:
+        found |= {name: max(count, found.get(name, 0)) for name, count in one.items()}
+    return found
 
 
 def decode_cut(data: bytes) -> Cut:

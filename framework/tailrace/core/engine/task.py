@@ -43,10 +43,10 @@ from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.input_decoder import INDIRECT, DirectCall
 from tailrace.core.engine.ordered_task import NOBODY, NOT_TOUCHED, OrderedTask
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.task_state import ORIGIN_HEADER
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.unit_ids import ORIGIN_HEADER
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
@@ -202,8 +202,9 @@ class Task(OrderedTask):
             context.watermark = unit.watermark
         is_direct = units.direct and not (units.skips or units.apart)
         self._straight = one.direct if is_direct else INDIRECT
-        unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
-        unit.input = number
+        if unit.used:
+            unit.reset()
+        unit.input, context.is_late = number, False
         unit.route, unit.table = self._straight.route, self._straight.table
         refused, unit.taken = totals.refused, start
         try:
@@ -256,7 +257,7 @@ class Task(OrderedTask):
                             break
                         continue
                     to, event = one.takers(event), event.message
-                context.key, context.event_time, unit.origin = key, time_ms, offset
+                context.key, context.event_time, unit.cause = key, time_ms, record
                 if undo or touched:
                     cells.begin()
                 try:
@@ -282,7 +283,7 @@ class Task(OrderedTask):
                 except FAILURES as error:
                     late = self._failed(error, mark, number, offset, record, image)
                 taken += 1
-                if late or unit.draws:
+                if late or unit.used:
                     late = self._end_unit()
                 if time_ms - lag > own:
                     own = time_ms - lag
@@ -320,17 +321,17 @@ class Task(OrderedTask):
             if not self._units.apart:
                 self.watermarks.set_after_run(number, self.watermarks.of_source[number], unit.watermark)
             self._firing.drop_undone()
-        unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
+        unit.route, unit.table = straight.route, straight.table
         return True
 
     def _end_unit(self) -> bool:
-        """Reset what a late event or a random draw has left, and count the event. Returns False."""
+        """Reset what a late event, a draw or a send has left, and count the event. Returns False."""
         self.totals.late += self._late_events
         if self._late_after_idle is not None and self._late_events:
             self.watermarks.note_late(*self._late_after_idle, self.now)
         self._late_events, self._late_after_idle = 0, None
         self._units.late, self._context.is_late = NOBODY, False
-        self._unit.draws, self._unit.random = 0, None
+        self._unit.reset()
         return False
 
     def _moved_apart(self, number: int, source_ms: int) -> int:
@@ -350,7 +351,6 @@ class Task(OrderedTask):
         if firing.draining:
             return True
         self._context.watermark = watermark
-        unit.salt, unit.draws, unit.random = self._inputs[number].salt, 0, None
         unit.route, unit.table = straight.route, straight.table
         return False
 

@@ -1,8 +1,8 @@
 """The events that wait in one ordered operator until its watermark passes them.
 
-An event has a *place*: (time, rank of its input, offset). Its time is the event time, or, of a late event, the first
+An event has a *place*: (time, rank of its input, tail), see ``ordering``. Its time is the event time, or, of a late event, the first
 time that the watermark of its input had not passed when it was taken. Events leave in the order of their places. Most
-inputs are nearly in order, so events that come in order go to a queue, and only the others, *apart*, to a heap: the
+inputs are nearly in order, so events that come in order of their places go to a queue, and only the others, *apart*, to a heap: the
 next event is the lower of the two first ones.
 
 For a cut, each input has the lowest offset that waits, the number of those events, and the sum of their offsets. The
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.input_decoder import BoundInput
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.waiting_runs import MOST_OF_A_TIER, Decode, Run, Scratch, Waiter, merged, stored
 from tailrace.core.records import Head
@@ -63,10 +63,10 @@ class _Offsets:
 class Waiting:
     """The events that wait in one operator."""
 
-    __slots__ = ("_apart", "_ranks", "_runs", "due_ms", "heap", "late", "queues", "sums")
+    __slots__ = ("_apart", "_inputs", "_ranks", "_runs", "due_ms", "heap", "late", "queues", "sums")
 
-    def __init__(self, inputs: Sequence[InputPlan]) -> None:
-        self._ranks = [one.rank for one in inputs]
+    def __init__(self, inputs: Sequence[BoundInput]) -> None:
+        self._inputs, self._ranks = inputs, [one.plan.rank for one in inputs]
         self.queues: list[deque[Head]] = [deque() for _ in inputs]
         """By input, the events that came in order."""
         self.heap: list[Waiter] = []
@@ -88,7 +88,7 @@ class Waiting:
         """Add an event of an input. ``place_ms`` is its event time, or, if it is late, after that."""
         time_ms: Any = head[1]
         queue = self.queues[number]
-        if place_ms == time_ms and (not queue or time_ms >= queue[-1][1]):
+        if place_ms == time_ms and (not queue or self.is_next(number, head)):
             queue.append(head)
             self.sums[number] += head[0]
         else:
@@ -96,10 +96,18 @@ class Waiting:
         if place_ms < self.due_ms:
             self.due_ms = place_ms
 
+    def is_next(self, number: int, head: Head) -> bool:
+        """Whether an event has its place behind the last one in the queue of its input, which has one."""
+        here: Any = head
+        last: Any = self.queues[number][-1]
+        if here[1] != last[1] or (tail_of := self._inputs[number].tail_of) is None:
+            return bool(here[1] >= last[1])
+        return tail_of(here[4]) > tail_of(last[4])
+
     def push_apart(self, number: int, head: Head, place_ms: int) -> None:
         """Add an event that is not in order. Leaves ``due_ms`` alone."""
         offset = head[0]
-        heappush(self.heap, (place_ms, self._ranks[number], offset, number, head))
+        heappush(self.heap, (place_ms, self._ranks[number], self._inputs[number].tail(head), number, head))
         self._apart[number].add(offset)
         if place_ms != head[1]:
             self.late[number][offset] = place_ms
@@ -107,7 +115,8 @@ class Waiting:
 
     def pop_apart(self) -> None:
         """Remove the first event of ``heap``. Leaves ``due_ms`` alone."""
-        _, _, offset, number, _ = heappop(self.heap)
+        *_, number, head = heappop(self.heap)
+        offset = head[0]
         self._apart[number].remove(offset)
         self.sums[number] -= offset
         if self.late[number]:
@@ -129,18 +138,18 @@ class Waiting:
 
     def spill(self, decode: Decode, scratch: Scratch) -> None:
         """Write what is in memory to a scratch file."""
-        waiters: list[Waiter] = [one for one in self.heap if (one[3], one[2]) not in self._runs]
+        waiters: list[Waiter] = [one for one in self.heap if (one[3], one[4][0]) not in self._runs]
         for number, queue in enumerate(self.queues):
-            rank, apart = self._ranks[number], self._apart[number]
+            rank, apart, tail = self._ranks[number], self._apart[number], self._inputs[number].tail
             for head in queue:
                 time_ms: Any = head[1]
-                waiters.append((time_ms, rank, head[0], number, head))
+                waiters.append((time_ms, rank, tail(head), number, head))
                 apart.add(head[0])
             queue.clear()
         if not waiters:
             return
         waiters.sort()  # by their places: no two have the same one
-        self.heap[:] = [one for one in self.heap if (one[3], one[2]) in self._runs]
+        self.heap[:] = [one for one in self.heap if (one[3], one[4][0]) in self._runs]
         heapify(self.heap)
         self._follow(Run(stored(waiters), decode, scratch))
         self._merge_runs(decode, scratch)
@@ -150,11 +159,11 @@ class Waiting:
         while tier <= max((one.tier for one in self._runs.values()), default=-1):
             of_tier = {place: run for place, run in self._runs.items() if run.tier == tier}
             if len(of_tier) >= MOST_OF_A_TIER:
-                firsts = [one for one in self.heap if (one[3], one[2]) in of_tier]
-                self.heap[:] = [one for one in self.heap if (one[3], one[2]) not in of_tier]
+                firsts = [one for one in self.heap if (one[3], one[4][0]) in of_tier]
+                self.heap[:] = [one for one in self.heap if (one[3], one[4][0]) not in of_tier]
                 heapify(self.heap)
                 self._runs = {place: run for place, run in self._runs.items() if run.tier != tier}
-                runs = [(one, of_tier[one[3], one[2]]) for one in firsts]
+                runs = [(one, of_tier[one[3], one[4][0]]) for one in firsts]
                 self._follow(Run(merged(runs), decode, scratch, tier + 1))
             tier += 1
 
@@ -163,7 +172,7 @@ class Waiting:
         found = run.next()
         if found is not None:
             heappush(self.heap, found)
-            self._runs[found[3], found[2]] = run
+            self._runs[found[3], found[4][0]] = run
 
     # --- the next event
 
@@ -173,8 +182,9 @@ class Waiting:
         until_ms = FOREVER if found is None else found[0]
         for number, queue in enumerate(self.queues):
             if queue and (time_ms := queue[0][1]) is not None and time_ms <= until_ms:
-                place: Any = (time_ms, self._ranks[number], queue[0][0], number, queue[0])
-                if found is None or place < found:  # no two have the same rank and offset
+                head = queue[0]
+                place: Any = (time_ms, self._ranks[number], self._inputs[number].tail(head), number, head)
+                if found is None or place < found:  # no two have the same rank and tail
                     found, until_ms = place, time_ms
         return found
 
@@ -183,7 +193,7 @@ class Waiting:
         if self.heap and self.heap[0] is first:
             self.pop_apart()
         else:
-            self.sums[first[3]] -= first[2]
+            self.sums[first[3]] -= first[4][0]
             self.queues[first[3]].popleft()
         self.look()
 

@@ -18,7 +18,6 @@ import msgspec
 
 from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import Redriven, redriven_header
-from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import LogUnavailableError, ReplacedVersionError, TopicReplacedError
 from tailrace.core.names import (
     BROADCAST,
@@ -29,6 +28,7 @@ from tailrace.core.names import (
     redriven_of,
 )
 from tailrace.core.records import UNREADABLE, Output
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, decoding, scan
@@ -200,7 +200,7 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
     _, timestamp_ms, key, value, headers = letter.record
     own, inbox = tuple(one for one in headers if one[0] not in _NOT_AGAIN), inbox_of(app)
     origin = letter.topic, letter.origin_partition, letter.origin_offset
-    header = redriven_header(Redriven(letter.id, *origin, letter.operators))
+    header = redriven_header(Redriven(letter.id, *origin, letter.operators, letter.unit))
     count = log.partitions(inbox)
     number = (letter.origin_partition if letter.task is None else letter.task) % count
     writer.append([Output(inbox, key, value, timestamp_ms, (header, *own))], number)

@@ -5,15 +5,15 @@ new history begins with the new snapshot: it is the *base* on the new tapes. So 
 stays there. The old log is only read::
 
     of the old tasks                     becomes in each new task
-    rows: fields, maps, lists, timers    those of its keys, as they are, with the seeds of the timers
+    rows: fields, maps, lists, timers    those of its keys, as they are, with the causes of the timers
     watermarks, of sources and actors    the lowest, so no event is late because of the change, and no timer is due at the start
     clock                                the lowest, likewise
     idle sources, ended actors           those that are idle, or have ended, in all tasks
     positions in inputs                  behind the copies of the records that the old tasks have handled
-    records not read, messages under     after these copies; of internal topics they alone are copied. They lose the header with
-    way, events that wait their turn     their origin, which is a task of the old log, and are read as new
-    numbers of outputs                   continue from the highest, so no (task, number) is used twice
-    seeds of ``ctx.random``              from a lineage of its own: other numbers are drawn than by the old tasks
+    records not read, messages under     after these copies; of internal topics they alone are copied. Their origin loses task and
+    way, events that wait their turn     number, which are of the old log. They keep their ids, and their order among themselves
+    numbers of outputs, and of sends     continue from the highest, so no (task, number) is used twice
+    ``ctx.random``                       from a lineage of its own: other numbers are drawn than by the old tasks
     other counts, tape, dead letters,    begin again; what is there stays on the old log
     inputs that were left
 
@@ -281,6 +281,7 @@ class _Reshaping:
             operators=operators,
             ended_operators=_in_all([cut.ended_operators for cut in cuts]),
             identity=self._identity(number),
+            sent=tape.highest([cut.sent for cut in cuts]),
         )
         return tape.encode(cut)
 

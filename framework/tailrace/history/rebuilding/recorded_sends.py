@@ -23,10 +23,10 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.replay import Limits
-from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import SendsDifferError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.rows import decode_envelope
+from tailrace.core.unit_ids import without_number
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import batches
@@ -119,10 +119,7 @@ def _recorded(job: Job, past: HistorySource, number: int, topic: str, partition:
 
 
 def _content(one: InputRecord | Output) -> tuple[object, ...]:
-    headers = one.headers
-    if headers and headers[-1][0] == ORIGIN_HEADER:
-        headers = headers[:-1]
-    return one.key, one.value, one.timestamp_ms, tuple(headers)
+    return one.key, one.value, one.timestamp_ms, without_number(one.headers)
 
 
 def _shown(one: InputRecord | Output, *, message: bool) -> str:

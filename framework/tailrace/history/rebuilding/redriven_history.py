@@ -25,6 +25,7 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Delivery, InputRecord, Refused
+from tailrace.core.unit_ids import RecordIds, Tail
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
 
@@ -101,8 +102,12 @@ class RedrivenHistory:
         if name not in ordered.lows or offset < ordered.lows[name][0]:
             return False
         place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
-        place = place_ms, self._inputs[name].rank, offset
-        return place_ms > base.operators[operator] and (ordered.last is None or place > tuple(ordered.last))
+        if place_ms <= base.operators[operator] or ordered.last is None:
+            return place_ms > base.operators[operator]
+        tail: Tail = offset
+        if name in self._plan.inside and (originals := self._read(name, offset, offset + 1)):
+            tail = RecordIds(name, self._number, self._plan.app).tail_of(originals[0])
+        return (place_ms, self._inputs[name].rank, tail) > tuple(ordered.last)
 
     def _has_failed(self, operator: str, redriven: Redriven) -> bool:
         if redriven.partition != self._number or redriven.input not in self._inputs:

@@ -15,7 +15,7 @@ from tailrace.core.errors import AlteredSnapshotError
 from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
 
-FORMAT = 5
+FORMAT = 6
 """The newest format of manifests and tables that this code reads, and the one that it writes."""
 
 MANIFEST = "manifest.json"
