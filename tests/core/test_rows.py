@@ -102,7 +102,7 @@ many_sets = st.dictionaries(
     st.tuples(
         st.just(rows.EVENT_TIME), st.sampled_from([b"n%d" % number for number in range(rows.INSIDE + 3)])
     ),
-    st.builds(rows.Timer, st.integers(0, 2), st.just(0)),
+    st.builds(rows.Timer, st.integers(0, 2), st.just(b"")),
     min_size=rows.INSIDE - 1,
 )
 

@@ -51,8 +51,8 @@ def origin_in(headers: Headers) -> tuple[bytes, int, int] | None:
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
-def without_number(headers: Headers) -> Headers:
-    """The headers of an output without app, task and number: of what an app sends to itself, the inner part remains."""
+def without_task(headers: Headers) -> Headers:
+    """The headers of an output without app, task and number. Of what an app sends to itself, the inner part remains."""
     if not headers or headers[-1][0] != ORIGIN_HEADER:
         return headers
     _, is_inner, inner = headers[-1][1].partition(b"\0")

@@ -23,7 +23,7 @@ entries = st.binary(max_size=3).map(lambda value: rows.STAYS + value) | st.build
 )
 values = st.binary(max_size=12)
 timers = st.builds(
-    rows.Timer, times, st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=3)
+    rows.Timer, times, st.binary(max_size=16), st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=3)
 )
 
 names = st.tuples(st.sampled_from([0, 1]), key_bytes)

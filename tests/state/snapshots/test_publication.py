@@ -113,7 +113,7 @@ def test_tasks_that_are_not_those_of_the_app_are_refused(snapshots: Snapshots) -
 def test_another_format_is_refused_by_its_number(snapshots: Snapshots, tmp_path: Path) -> None:
     manifest = published(snapshots)
     path = tmp_path / "flights" / manifest.id / "manifest.json"
-    for number in (4, 6):
+    for number in (5, 7):
         path.write_text(f'{{"format": {number}, "tables": {{"state": "elsewhere"}}}}')
         for look in (snapshots.list, snapshots.open):
             with pytest.raises(errors.FormatError, match=f"format {number}"):

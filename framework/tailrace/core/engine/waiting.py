@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import BoundInput
@@ -88,7 +88,7 @@ class Waiting:
         """Add an event of an input. ``place_ms`` is its event time, or, if it is late, after that."""
         time_ms: Any = head[1]
         queue = self.queues[number]
-        if place_ms == time_ms and (not queue or self.is_next(number, head)):
+        if place_ms == time_ms and self.is_next(number, head):
             queue.append(head)
             self.sums[number] += head[0]
         else:
@@ -97,9 +97,11 @@ class Waiting:
             self.due_ms = place_ms
 
     def is_next(self, number: int, head: Head) -> bool:
-        """Whether an event has its place behind the last one in the queue of its input, which has one."""
-        here: Any = head
-        last: Any = self.queues[number][-1]
+        """Whether an event has its place behind the last one in the queue of its input."""
+        queue, here = self.queues[number], cast(Any, head)
+        if not queue:
+            return True
+        last: Any = queue[-1]
         if here[1] != last[1] or (tail_of := self._inputs[number].tail_of) is None:
             return bool(here[1] >= last[1])
         return tail_of(here[4]) > tail_of(last[4])

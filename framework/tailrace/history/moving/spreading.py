@@ -19,7 +19,7 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import in_another_log
 from tailrace.core.errors import AppMovedError
 from tailrace.core.records import InputRecord
-from tailrace.core.unit_ids import without_number
+from tailrace.core.unit_ids import without_task
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied
 from tailrace.history.reading.beginnings import is_own
@@ -95,7 +95,7 @@ class Spread:
         self.ends[number] += 1
         headers = record.headers
         if self._is_own:
-            headers = in_another_log(without_number(headers))
+            headers = in_another_log(without_task(headers))
         record = record._replace(offset=offset, headers=headers)
         if offset < self._there[number]:
             if offset == self._there[number] - 1 and record != self._last[number]:

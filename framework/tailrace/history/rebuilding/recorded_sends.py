@@ -26,7 +26,7 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import SendsDifferError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.rows import decode_envelope
-from tailrace.core.unit_ids import without_number
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import batches
@@ -119,7 +119,10 @@ def _recorded(job: Job, past: HistorySource, number: int, topic: str, partition:
 
 
 def _content(one: InputRecord | Output) -> tuple[object, ...]:
-    return one.key, one.value, one.timestamp_ms, without_number(one.headers)
+    headers = one.headers
+    if headers and headers[-1][0] == ORIGIN_HEADER:
+        headers = headers[:-1]
+    return one.key, one.value, one.timestamp_ms, tuple(headers)
 
 
 def _shown(one: InputRecord | Output, *, message: bool) -> str:
