@@ -94,7 +94,8 @@ def web_of(random: Random) -> Web:
             node.topics = node.topics or ([] if node.told else ["s0"])
             node.timer_ms, node.named = random.choice((0, 0, 5, 20)), random.random() < 0.5
         if number < count - 1 and random.random() < 0.8:
-            node.targets = random.sample(own, min(len(own), 1)) if random.random() < 0.3 else []
+            unread = [name for name in own if all(name not in one.topics for one in (*nodes, node))]
+            node.targets = random.sample(unread, min(len(unread), 1)) if random.random() < 0.5 else []
             own.append(f"m{number}")
             node.targets.append(own[-1])
         nodes.append(node)

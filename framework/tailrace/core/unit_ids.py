@@ -28,8 +28,9 @@ A header of another form is not of this app: strangers may write to a topic that
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from tailrace.core.records import Headers, InputRecord
 
@@ -37,6 +38,8 @@ ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output, its last one."""
 Tail: TypeAlias = int | bytes
 """The end of a place: the offset, or in an input that the app writes, bytes. No two records of one time and input have the same."""
+Sent: TypeAlias = tuple[bytes, int, bytes]
+"""A send that has no running number yet: the id of the call's cause, its number in the call, the operator."""
 _INNER: Final = rb"\0.{20}([^\0]*\0.{12})"
 _ORIGIN: Final = re.compile(rb"([^\0]+)/([0-9]{1,9})/([0-9]{1,18})(?:%b)?" % _INNER, re.DOTALL)
 _TO_OPERATOR: Final = 21
@@ -79,32 +82,33 @@ def drawn(lineage: bytes, cause: bytes, operator: bytes, number: int, key: bytes
     return blake2b(b"%c%b%b%b%b\0%b" % draw, digest_size=16, person=b"draw").digest()
 
 
-def sent_header(cause: bytes, number: int, operator: bytes) -> tuple[str, bytes]:
-    """The header of what an app sends to itself, until the output is numbered: the inner part without its last numbers."""
-    return ORIGIN_HEADER, b"\0%b%b%b\0" % (cause, number.to_bytes(4, "big"), operator)
-
-
 class SentNumbers:
     """The running numbers of what the operators of a task send to the app. ``sent``: how many each has sent, by name."""
 
-    def __init__(self, task: int, sent: dict[str, int]) -> None:
-        self._task = task.to_bytes(4, "big")
+    def __init__(self, task: int, sent: Mapping[str, int]) -> None:
+        self._task = task << 64
         self._sent = {name.encode(): count for name, count in sent.items()}
 
     def noted(self) -> dict[str, int]:
         """How many records each operator has sent, for a cut."""
         return {name.decode(): count for name, count in self._sent.items()}
 
-    def numbered(self, headers: Headers, own: Headers) -> Headers:
-        """The headers of an output; ``own`` has the first part of its origin, and is all that an output for others gets."""
-        if not headers or headers[-1][0] != ORIGIN_HEADER:
-            return headers + own
-        inner, ((name, value),) = headers[-1][1], own
-        operator = inner[_TO_OPERATOR:-1]
-        number = self._sent.get(operator, 0)
-        self._sent[operator] = number + 1
-        value = b"%b%b%b%b" % (value, inner, self._task, number.to_bytes(8, "big"))
-        return (*headers[:-1], (name, value))
+    def numbered(self, headers: Iterable[Headers], origins: Iterable[bytes]) -> list[Headers]:
+        """The headers of outputs. ``origins``: of each, the first part, which is all that an output for others gets.
+
+        What is sent to the app has a ``Sent`` in place of the value of its origin.
+        """
+        task, sent, found, name = self._task, self._sent, list[Headers](), ORIGIN_HEADER
+        for one, origin in zip(headers, origins, strict=True):
+            if one and (last := one[-1])[0] == name:
+                cause, n, operator = cast(Sent, last[1])
+                sent[operator] = 1 + (number := sent.get(operator, 0))
+                end = (task | number).to_bytes(_NUMBERS, "big")
+                whole = (name, b"%b\0%b%b%b\0%b" % (origin, cause, n.to_bytes(4, "big"), operator, end))
+                found.append((whole,) if len(one) == 1 else (*one[:-1], whole))
+            else:
+                found.append((*one, (name, origin)))
+        return found
 
 
 # --- reading
@@ -122,21 +126,19 @@ class RecordIds:
 
     def id_of(self, record: InputRecord) -> bytes:
         """The id of the unit of a record."""
-        if (inner := self._inner_of(record)) is None:
+        if self._inner is None or (inner := self._of(record)) is None:
             return self._place + record.offset.to_bytes(8, "big")
         start, end = inner.span(1)
         return _hash(inner.string[start - _TO_OPERATOR + 1 : end - _NUMBERS] + (record.key or b""))
 
     def tail_of(self, record: InputRecord) -> bytes:
         """The tail of the place of a record, in an input that the app writes."""
-        inner = self._inner_of(record)
+        inner = self._of(record)
         return b"\0" + record.offset.to_bytes(8, "big") if inner is None else inner[1]
 
-    def _inner_of(self, record: InputRecord) -> re.Match[bytes] | None:
-        headers = record.headers
-        if self._inner is None or not headers or headers[-1][0] != ORIGIN_HEADER:
-            return None
-        return self._inner(headers[-1][1])
+    def _of(self, record: InputRecord) -> re.Match[bytes] | None:
+        headers, match = record.headers, self._inner
+        return match(headers[-1][1]) if match and headers and headers[-1][0] == ORIGIN_HEADER else None
 
 
 def _hash(data: bytes) -> bytes:

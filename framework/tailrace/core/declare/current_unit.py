@@ -31,7 +31,7 @@ from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.names import is_passed_on
 from tailrace.core.records import RECORD_BYTES, Headers, RawOutput, too_large
-from tailrace.core.unit_ids import sent_header, sent_id
+from tailrace.core.unit_ids import ORIGIN_HEADER
 
 
 class CurrentUnit:
@@ -78,7 +78,7 @@ class CurrentUnit:
         self._id = b""
         """The id of the cause ``_known``."""
         self.id_of: Callable[[Any], bytes]
-        """Computes the id of a record or a timer that is the cause."""
+        """Computes the id of a cause."""
         self.inside: Collection[str] = ()
         """The topics that the app reads itself."""
         self.operators: Sequence[bytes] = ()
@@ -104,22 +104,21 @@ class CurrentUnit:
 
     def call_id(self) -> bytes:
         """The id of the cause of the running call."""
-        if self._known is not self.cause:
-            self._id, self._known = self._id_of(self.cause), self.cause
+        cause = self.cause
+        if self._known is not cause:
+            self._id, self._known = self.id_of(cause), cause
         return self._id
 
-    def _id_of(self, cause: Any) -> bytes:
-        if type(cause) is tuple:
-            emitter, operator, number = cause
-            return sent_id(self._id_of(emitter), number, operator, b"")
-        return self.id_of(cause)
-
     def sent(self) -> Headers:
-        """Number what is sent to the app itself, and return its header."""
-        if self.route is None:  # a late event that the task passes on
-            return (sent_header(self.call_id(), 0, b""),)
-        number, self.sends, self.used = self.sends, self.sends + 1, True
-        return (sent_header(self.call_id(), number, self.operators[self.route.operator]),)
+        """Number what is sent to the app itself, and return its header, with a ``Sent`` as its value until the output is taken."""
+        number, operator, cause = 0, b"", self.cause
+        if self.route is not None:  # else a late event that the task passes on
+            number, operator = self.sends, self.operators[self.route.operator]
+            self.sends, self.used = number + 1, True
+        if self._known is not cause:
+            self._id, self._known = self.id_of(cause), cause
+        sent: Any = self._id, number, operator
+        return ((ORIGIN_HEADER, sent),)
 
     def pass_on(self, to: Topic[Any, Any], event: Any, time_ms: int) -> None:
         """Forward an event unchanged: a late one to the topic for late events, or any to the topic by key.

@@ -93,6 +93,7 @@ class BoundInput:
 
     __slots__ = (
         "direct",
+        "id_of",
         "ids",
         "inbox",
         "judged",
@@ -113,6 +114,8 @@ class BoundInput:
         self.ids = RecordIds(plan.name, partition, app)
         self.tail_of = None if app is None else self.ids.tail_of
         """The tail of the place of a record; None if it is the offset."""
+        self.id_of = self._id_in_inbox if plan.is_inbox else self.ids.id_of
+        """The id of the unit of a record."""
         self.inbox = plan.is_inbox
         self.judged = bool(plan.moves and not plan.repartitioned and not plan.broadcast)
         self.judged = self.judged or (self.inbox and marks.judges_messages())
@@ -129,9 +132,9 @@ class BoundInput:
     def _bound(self, route: Route) -> BoundRoute:
         return route, None if route.target is None else self.tables[route.target.index]
 
-    def id_of(self, record: InputRecord) -> bytes:
-        """The id of the unit of a record: of a redriven one, that of its original."""
-        redriven = redriven_in(record.headers) if self.inbox else None
+    def _id_in_inbox(self, record: InputRecord) -> bytes:
+        """Of a redriven record, the id of its original."""
+        redriven = redriven_in(record.headers)
         return bytes.fromhex(redriven.unit) if redriven and redriven.unit else self.ids.id_of(record)
 
     def tail(self, head: Head) -> Tail:

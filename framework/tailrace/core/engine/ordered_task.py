@@ -343,7 +343,7 @@ class OrderedTask(TaskState):
             raise
         finally:
             if done is not None:
-                sweep.last[operator] = done[:3]
+                sweep.last[operator] = done
             sweep.budget = max(0, min(sweep.budget, left))
 
     def _handle(self, turns: Iterator[Waiter]) -> None:

@@ -59,6 +59,7 @@ class Sweep(Firing):
 
     __slots__ = (
         "_event",
+        "before",
         "event_bytes",
         "handle",
         "highest_elsewhere",
@@ -81,8 +82,10 @@ class Sweep(Firing):
         )
         """The ordered operators, in the order of their places."""
         self.waiting = {number: Waiting(self.inputs) for number in self.operators}
-        self.last: dict[int, Place] = {}
-        """By operator, the place of the last event that it has handled in its turn."""
+        self.last: dict[int, Waiter] = {}
+        """By operator, the last event that it has handled in its turn."""
+        self.before: dict[int, Place] = {}
+        """By operator, the place of the last one before the cut that the task began with."""
         self.highest_elsewhere = [NO_WATERMARK] * len(plan.operators)
         """By operator: the highest time of a place of an event of a key that is not watched."""
         marks.waiting_until = lambda one: max(self.waiting[one].last_ms(), self.highest_elsewhere[one])
@@ -171,11 +174,11 @@ class Sweep(Firing):
         if operator >= 0:
             waiting = self.waiting[operator]
             first: Waiter = waiting.first()
-            time_ms, rank, tail, number, head = first
+            time_ms, _, _, number, head = first
             marks.reach(time_ms - 1)
             self.handle(self.inputs[number], head, operator, time_ms)
             waiting.pop(first)
-            self.last[operator] = time_ms, rank, tail
+            self.last[operator] = first
             self.units.totals.ordered += 1
             return
         assert self._found is not None
@@ -187,6 +190,11 @@ class Sweep(Firing):
         if self.units.totals.fired == fired:
             marks.of_operator[:] = before
 
+    def place_of(self, waiter: Waiter) -> Place:
+        """The place of an event that has waited."""
+        time_ms, rank, _, number, head = waiter
+        return time_ms, rank, self.inputs[number].tail(head)
+
     # --- the cut
 
     def noted(self) -> dict[str, Ordered]:
@@ -195,7 +203,9 @@ class Sweep(Firing):
         for operator, waiting in self.waiting.items():
             reached, ready = self.marks.of_operator[operator], self.marks.ready[operator]
             if waiting or ready != reached:
-                last = self.last.get(operator)
+                last = (
+                    self.place_of(self.last[operator]) if operator in self.last else self.before.get(operator)
+                )
                 found[self.units.plan.operators[operator].name] = Ordered(
                     ready,
                     last if last is not None and last[0] > reached else None,
@@ -221,7 +231,7 @@ class Sweep(Firing):
                 found[operator] = one
                 if one.last is not None:
                     time_ms, rank, tail = one.last
-                    self.last[operator] = time_ms, rank, tail
+                    self.before[operator] = time_ms, rank, tail
             taken = {bound.plan.name for bound in self.inputs if operator in bound.waits or bound.inbox}
             lost = {topic: low for topic, low in one.lows.items() if topic not in taken}
             for topic, (_, count, _) in lost.items() if name not in dropped else ():

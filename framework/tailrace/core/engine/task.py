@@ -283,8 +283,10 @@ class Task(OrderedTask):
                 except FAILURES as error:
                     late = self._failed(error, mark, number, offset, record, image)
                 taken += 1
-                if late or unit.used:
+                if late:
                     late = self._end_unit()
+                elif unit.used:
+                    unit.reset()
                 if time_ms - lag > own:
                     own = time_ms - lag
                     if apart:

@@ -42,7 +42,6 @@ from tailrace.core.unit_ids import ORIGIN_HEADER, SentNumbers
 Timers: TypeAlias = tuple[TimerQueue, ...]
 """The timers of all actors, in one domain of time."""
 _NONE: Final[frozenset[int]] = frozenset()
-_UNNUMBERED: Final = ((ORIGIN_HEADER, b""),)
 
 
 class TaskState:
@@ -362,18 +361,19 @@ class TaskState:
         self.own_keys = set(map(type, headers)) == {OwnKey}
         origin = f"{self.plan.app}/{self.partition}/".replace("%", "%%").encode()
         numbers = map((origin + b"%d").__mod__, range(first, first + count))
-        own: Iterable[Headers] = zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
-        if any(headers):
-            own = map(self._sent.numbered, headers, own)
+        own: Iterable[Headers] = (
+            self._sent.numbered(headers, numbers)
+            if any(headers)
+            else zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
+        )
         self.totals.outputs = first + count
         return list(zip(topics, keys, values, times_ms, own, strict=True))
 
     def discard_outputs(self) -> int:
         """Drop the outputs since the last call. They are counted, but not numbered. Returns their number."""
         outputs = self._unit.outputs
-        for *_, headers in outputs:
-            if headers:
-                self._sent.numbered(headers, _UNNUMBERED)
+        if any(headers := [one[4] for one in outputs]):
+            self._sent.numbered(headers, repeat(b"", len(outputs)))
         count = len(outputs)
         self.totals.outputs += count
         outputs.clear()

@@ -38,7 +38,7 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
-from tailrace.core.unit_ids import timer_id
+from tailrace.core.unit_ids import sent_id, timer_id
 
 _DELIVERIES = 1_000
 """Maximum number of deliveries to streams that one unit may cause if the streams form a circle."""
@@ -214,10 +214,14 @@ class Units:
         else:
             table.settle(instance, image)
 
-    def _id_of(self, cause: InputRecord | rows.Timer) -> bytes:
-        """See ``CurrentUnit.id_of``."""
-        if isinstance(cause, InputRecord):
+    def _id_of(self, cause: Any) -> bytes:
+        """The id of ``CurrentUnit.cause``."""
+        kind = type(cause)
+        if kind is InputRecord:
             return self.inputs[self.unit.input].id_of(cause)
+        if kind is tuple:
+            emitter, operator, number = cause
+            return sent_id(self._id_of(emitter), number, operator, b"")
         actor, _, domain, name, of = self.timer
         return timer_id(of, actor.encode(), domain, cause.time_ms, name)
 

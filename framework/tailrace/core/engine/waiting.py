@@ -63,10 +63,23 @@ class _Offsets:
 class Waiting:
     """The events that wait in one operator."""
 
-    __slots__ = ("_apart", "_inputs", "_ranks", "_runs", "due_ms", "heap", "late", "queues", "sums")
+    __slots__ = (
+        "_apart",
+        "_inputs",
+        "_last_tails",
+        "_ranks",
+        "_runs",
+        "due_ms",
+        "heap",
+        "late",
+        "queues",
+        "sums",
+    )
 
     def __init__(self, inputs: Sequence[BoundInput]) -> None:
         self._inputs, self._ranks = inputs, [one.plan.rank for one in inputs]
+        self._last_tails: list[tuple[Any, bytes]] = [(None, b"") for _ in inputs]
+        """By input, an event that came after one of its time, and its tail."""
         self.queues: list[deque[Head]] = [deque() for _ in inputs]
         """By input, the events that came in order."""
         self.heap: list[Waiter] = []
@@ -88,7 +101,7 @@ class Waiting:
         """Add an event of an input. ``place_ms`` is its event time, or, if it is late, after that."""
         time_ms: Any = head[1]
         queue = self.queues[number]
-        if place_ms == time_ms and self.is_next(number, head):
+        if place_ms == time_ms and (not queue or time_ms > queue[-1][1] or self.is_next(number, head)):
             queue.append(head)
             self.sums[number] += head[0]
         else:
@@ -104,7 +117,10 @@ class Waiting:
         last: Any = queue[-1]
         if here[1] != last[1] or (tail_of := self._inputs[number].tail_of) is None:
             return bool(here[1] >= last[1])
-        return tail_of(here[4]) > tail_of(last[4])
+        known, before = self._last_tails[number]
+        tail = tail_of(here[4])
+        self._last_tails[number] = here, tail
+        return tail > (before if known is last else tail_of(last[4]))
 
     def push_apart(self, number: int, head: Head, place_ms: int) -> None:
         """Add an event that is not in order. Leaves ``due_ms`` alone."""
@@ -179,16 +195,21 @@ class Waiting:
     # --- the next event
 
     def first(self) -> Any:
-        """The next event, a ``Waiter``. One must wait."""
+        """The next event, a ``Waiter``; of one from a queue, the offset is in place of the tail. One must wait."""
         found: Any = self.heap[0] if self.heap else None
         until_ms = FOREVER if found is None else found[0]
         for number, queue in enumerate(self.queues):
             if queue and (time_ms := queue[0][1]) is not None and time_ms <= until_ms:
-                head = queue[0]
-                place: Any = (time_ms, self._ranks[number], self._inputs[number].tail(head), number, head)
-                if found is None or place < found:  # no two have the same rank and tail
-                    found, until_ms = place, time_ms
+                rank, head = self._ranks[number], queue[0]
+                # Two of one time and rank are of one input: the other one is from the heap.
+                if found is None or (time_ms, rank) < found[:2] or self._is_before(number, head, found):
+                    found, until_ms = (time_ms, rank, head[0], number, head), time_ms
         return found
+
+    def _is_before(self, number: int, head: Head, other: Waiter) -> bool:
+        """Whether an event of a queue has its place before one of the heap that has the same time and rank."""
+        tail: Any = self._inputs[number].tail(head)
+        return bool((head[1], self._ranks[number], tail) < other[:3])
 
     def pop(self, first: Waiter) -> None:
         """Remove the next event."""
