@@ -200,12 +200,17 @@ def _add(
             def heard(self, message: Told, ctx: tr.Context[str]) -> None:
                 self.handle(message.text, ctx)
 
-        if node.timer_ms:
+        if node.timer_ms and node.named:
 
-            def due(self, ctx: tr.Context[str]) -> None:
+            @tr.on_timer("due")
+            def named(self, ctx: tr.Context[str]) -> None:
                 self.seen.append(call(ctx.key, "timer", ctx))
 
-            due = tr.on_timer("due")(due) if node.named else tr.on_timer(due)
+        elif node.timer_ms:
+
+            @tr.on_timer
+            def unnamed(self, ctx: tr.Context[str]) -> None:
+                self.seen.append(call(ctx.key, "timer", ctx))
 
     classes[node.name] = app.actor(name=node.name)(Acting)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import permutations
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -63,7 +63,8 @@ def came_to(web: Web, events: Events, random: Random | None = None) -> Any:
         for _ in range(10):
             h.commit()
             h.advance_watermark(end)
-        seen = {(one.name, key): h.state(one.cls, key).seen for one in plan.actors for key in h.keys(one.cls)}
+        actors: list[tuple[str, Any]] = [(one.name, one.cls) for one in plan.actors]
+        seen = {(name, key): cast(Any, h.state(cls, key)).seen for name, cls in actors for key in h.keys(cls)}
         outs = sorted((one.key, one.text) for one in h.emitted(plan.topics["out"]))
         fed = [
             Fed(name, number, record.offset, msgspec.json.decode(record.value or b"", type=Item))

@@ -305,11 +305,11 @@ def asks_whether_it_is_late() -> tr.App:
 def notes(what: Literal["now", "random"]) -> tr.App:
     """A handler notes when it was called, or samples: the numbers of a timer follow from the event that has set it last."""
     app = tr.App("notes", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
+    ones = app.topic("ones", Tick, key=lambda one: one.n % 7, key_type=int, event_time="at")
     again = app.topic("again", Tick, key=lambda one: one.n % 4, key_type=int, event_time="at")
 
     @app.process(ones)
-    def rekey(event: Tick, ctx: tr.Context[str]) -> None:
+    def rekey(event: Tick, ctx: tr.Context[int]) -> None:
         ctx.emit(again, event)
 
     @app.actor

@@ -317,8 +317,7 @@ class OrderedTask(TaskState):
                     if timers.due_ms < event_ms:
                         fired, units.operator = totals.fired, tape.ALL
                         sweep.fire_first()
-                        if unit.used:
-                            unit.reset()
+                        unit.reset()
                         units.operator = operator
                         left -= totals.fired - fired
                         continue
@@ -357,8 +356,8 @@ class OrderedTask(TaskState):
                 number, one = input_of, self._inputs[input_of]
                 straight = one.direct if is_direct else INDIRECT
                 _, route, table, call, load, touch, encode, seal, settle, full = straight
-            unit.input, unit.route, unit.table = number, route, table
-            context.key, context.event_time, unit.cause = key, time_ms, record
+            context.key, context.event_time = key, time_ms
+            unit.input, unit.cause, unit.route, unit.table = number, record, route, table
             if undo or touched:
                 cells.begin()
             mark, image = len(outputs), NOT_TOUCHED
@@ -402,15 +401,14 @@ class OrderedTask(TaskState):
             if (one.inbox or operator in one.waits) and name in ordered.lows
         ]
         for head in heads:
-            offset, time_ms = head[0], head[1]
+            offset, time_ms = head[:2]
             if time_ms is None:
                 continue
             takers = {route.operator for route in head[3].routes} if one.inbox else None
             for operator, ordered, low, late in resumed:
                 place_ms = late.get(offset, time_ms)
-                after = ordered.last is None or (place_ms, one.plan.rank, one.tail(head)) > tuple(
-                    ordered.last
-                )
+                place = place_ms, one.plan.rank, one.tail(head)
+                after = ordered.last is None or place > tuple(ordered.last)
                 is_taken = takers is None or operator in takers
                 if is_taken and offset >= low and place_ms > reached[operator] and after:
                     sweep.waiting[operator].push(number, head, place_ms)

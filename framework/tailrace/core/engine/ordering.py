@@ -232,6 +232,7 @@ class Sweep(Firing):
                 if one.last is not None:
                     time_ms, rank, tail = one.last
                     self.before[operator] = time_ms, rank, tail
+                    self._check_tail(name, operator, rank, tail)
             taken = {bound.plan.name for bound in self.inputs if operator in bound.waits or bound.inbox}
             lost = {topic: low for topic, low in one.lows.items() if topic not in taken}
             for topic, (_, count, _) in lost.items() if name not in dropped else ():
@@ -242,3 +243,14 @@ class Sweep(Firing):
                     "idle.",
                 )
         return found
+
+    def _check_tail(self, name: str, operator: int, rank: int, tail: Tail) -> None:
+        """Raises IncompatibleStateError: an input of an operator that is within a drain has places of another kind now."""
+        of_rank = [
+            one for one in self.inputs if one.plan.rank == rank and (operator in one.waits or one.inbox)
+        ]
+        if any((one.tail_of is None) != isinstance(tail, int) for one in of_rank):
+            raise IncompatibleStateError(
+                f"{name} has handled some events of one time, and their topic is one that the app writes itself now, or not any more",
+                hint="Let the code that they wait in handle them first: run it until it has caught up.",
+            )

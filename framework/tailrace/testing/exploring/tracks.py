@@ -241,7 +241,7 @@ def varying(one: TraceStep, other: TraceStep) -> frozenset[str]:
         for name in ("now", *_LATENESS)
         if name in reads and getattr(one.moment, name) != getattr(other.moment, name)
     }
-    if one.cause[0] == "written" and one.moment.at != other.moment.at:
-        # Drawn values depend on the offset.
+    if one.is_timer or one.cause[0] == "written":
+        # A timer draws by the event that has set it, and what it sends carries that on.
         found |= {f"ctx.{name}" for name in ("random", "uuid") if name in reads}
     return frozenset(found)
