@@ -16,7 +16,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
+from tailrace.core.errors import OptionError, OtherHistoryError, SnapshotMismatchError
 from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import _Reshaping, reshape
 from tailrace.history.moving.spreading import Spread
@@ -179,7 +179,7 @@ def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) 
     killed_after(life, step)
     log = EmbeddedLog(life.folder / "new")
     if step != "arriving":
-        with pytest.raises(AppMovedError, match="not everything is here yet"):
+        with pytest.raises(OtherHistoryError, match="not everything is here yet"):
             check_lives_here(log, APP)
     assert life.log.ends(life.log.topics()).offsets == before.offsets
     uri = str(life.folder / "snapshots")
@@ -201,7 +201,7 @@ def test_what_is_written_meanwhile_is_refused(life: Life, monkeypatch: pytest.Mo
         return publish(*given)
 
     monkeypatch.setattr(_Reshaping, "_spread", write_meanwhile)
-    with pytest.raises(AppMovedError, match="something has written to the topics") as refused:
+    with pytest.raises(OtherHistoryError, match="something has written to the topics") as refused:
         reshape(life.plan, life.log, life.new_log(), uri, 2)
     assert "Stop the producers" in str(refused.value.hint)
 
@@ -223,7 +223,7 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
         reshape(life.plan, life.log, new, uri, 3)
     prepare_log(new, make_app(2).plan(), create_declared=True)
     new.append_all(EVENTS[:1])
-    with pytest.raises(AppMovedError, match="the target has records in '"):
+    with pytest.raises(OtherHistoryError, match="the target has records in '"):
         reshape(life.plan, life.log, new, uri, 2)
     life.log.append_all(EVENTS[:1])
     other, before = EmbeddedLog(tmp_path / "other"), Spread.done
@@ -235,11 +235,11 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Spread, "done", lambda self: life.log.append_all(EVENTS[1:2]))
         with pytest.raises(
-            AppMovedError, match="something has written to the topics of 'proof' on the old log"
+            OtherHistoryError, match="something has written to the topics of 'proof' on the old log"
         ):
             reshape(life.plan, life.log, other, uri, 2)
     other.append_all(EVENTS[110:130])
-    with pytest.raises(AppMovedError, match="not those of the source"):
+    with pytest.raises(OtherHistoryError, match="not those of the source"):
         reshape(life.plan, life.log, other, uri, 2)
     new.close()
     other.close()

@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from tailrace.core.errors import CorruptStateError, FormatError, TopicReplacedError
+from tailrace.core.errors import CorruptStateError, FormatError, OtherHistoryError
 from tailrace.log import TopicPartition
 from tailrace.log.kafka.feeds import Feed, Waiting
 from tailrace.log.kafka.note import FORMAT, continued, encode
@@ -118,7 +118,7 @@ def at(positions: dict[TopicPartition, int], ids: Mapping[str, str] = IDS, log: 
 
 
 def test_a_topic_with_another_id_is_named() -> None:
-    with pytest.raises(TopicReplacedError) as raised:
+    with pytest.raises(OtherHistoryError) as raised:
         at({TAPE: 0, ORDERS: 7}, {**IDS, "orders": "second"})
     assert (raised.value.topic, raised.value.partition) == ORDERS
 

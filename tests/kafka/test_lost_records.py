@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, LogUnavailableError, OffsetGoneError, ReplayDivergedError
+from tailrace.core.errors import LogUnavailableError, OffsetGoneError, OtherHistoryError, ReplayDivergedError
 from tailrace.core.records import Output
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_history import AppHistory
@@ -164,7 +164,7 @@ def test_a_changelog_that_has_lost_rows_is_not_taken_for_the_state(kafka_url: st
             AppHistory(PLAN, shop.log).committed(0, with_rows=True)
         with pytest.raises(OffsetGoneError, match=gone):
             move_apps([PLAN], shop.log, other)
-        with pytest.raises(AppMovedError):
+        with pytest.raises(OtherHistoryError):
             check_lives_here(other, "shop")
 
 

@@ -127,7 +127,7 @@ def export_state(
 def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequence[str]) -> ExportReport:
     """Export topics up to one commit of the log.
 
-    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export, or there is a
+    Raises OffsetGoneError or OtherHistoryError: retention, or another topic of the name, has overtaken the export, or there is a
     gap between an archive and the log.
     """
     tables = [TopicTable(plan, one) for one in topics]

@@ -341,7 +341,7 @@ class Log(Protocol):
         returned for them. Absent topics, those it does not name, an empty note and one of another log are not checked.
 
         Raises:
-            TopicReplacedError: A topic was deleted and created again since.
+            OtherHistoryError: A topic was deleted and created again since.
             CorruptStateError: The note cannot be read.
         """
         ...

@@ -39,7 +39,7 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
 
     Raises:
         UnknownTopicError, TopicMismatchError: A declared topic is not there, or a topic has other partitions.
-        AppMovedError: The app lives on another log.
+        OtherHistoryError: The app lives on another log.
         RegistryError: A schema registry does not answer, or refuses the schema of a topic that the app writes.
     """
     check_topics(plan, log, options.app)

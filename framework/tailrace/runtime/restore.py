@@ -54,7 +54,7 @@ from tailrace.core.errors import (
     FencedError,
     LogUnavailableError,
     OffsetGoneError,
-    OffsetsDisagreeError,
+    OtherHistoryError,
     StateFolderError,
 )
 from tailrace.core.names import transactional_id
@@ -156,7 +156,7 @@ class Restore:
         Raises:
             FencedError: Another worker took the task over meanwhile.
             StateFolderError: The store is of another app or task.
-            OffsetsDisagreeError: The group's offsets are not those of the last cut.
+            OtherHistoryError: The group's offsets are not those of the last cut.
             CorruptStateError: The changelog has records that no task has written.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
                 has not read, or its end.
@@ -346,7 +346,7 @@ class Restore:
         """Raise what is found to be wrong, unless another worker has committed while it was read: then nothing is."""
         try:
             yield
-        except (CorruptStateError, OffsetsDisagreeError):
+        except (CorruptStateError, OtherHistoryError):
             if self.end().offset == end.offset:
                 raise
             raise FencedError(
@@ -462,9 +462,10 @@ class Restore:
             "Restore the log from a copy; or rebuild the state from the log, and start the app from the result under another name (--as, "
             "--from-snapshot)."
         )
-        raise OffsetsDisagreeError(
+        raise OtherHistoryError(
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has offset {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {'no commit at all' if of_cut is None else f'offset {of_cut}'}",
+            why="offsets",
             hint="Both are always committed together. The group is behind, as if another program had reset its offsets: if it is not "
             "ahead in any partition, delete the group (kafka-consumer-groups.sh --delete), and start the app again: it continues from its "
             f"changelog. {rebuild}"

@@ -28,9 +28,9 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.failure import FAILURES, spelled_error
 from tailrace.core.errors import (
     BadRecordError,
+    OtherHistoryError,
     TailraceError,
     TopicMismatchError,
-    TopicReplacedError,
     WrongPartitionError,
 )
 from tailrace.core.records import InputRecord, RecordMark
@@ -275,7 +275,7 @@ class TableRestore(Restore):
         held = None if self.store.cut is None else decode_store_cut(self.store.cut)
         if held is not None and held.core is not None and not super().may_have_missed(held.at_end_ms, now_ms):
             source = _decode_source(held.core)
-            with suppress(TopicReplacedError):
+            with suppress(OtherHistoryError):
                 self._look(source)
                 is_same = source.declared == self._declared() and self._has(source.last)
                 if is_same and self.oldest() <= held.changelog_position <= end.offset:
@@ -309,21 +309,23 @@ class TableRestore(Restore):
         """See ``Restore``: a reader does not notice it. It is looked every few seconds."""
         is_replaced = False
         if self.looks and self.looks[0].done():
-            is_replaced = isinstance(self.looks.pop().exception(), TopicReplacedError)
+            is_replaced = isinstance(self.looks.pop().exception(), OtherHistoryError)
         if not self.looks:
             source = _decode_source(decode_store_cut(self.store.cut or b"").core or b"")
             self.looks.append(in_thread("tailrace-look", lambda: self._look(source, _LOOK_S)))
         return is_replaced
 
     def _look(self, source: _Source, pause_s: float = 0.0) -> None:
-        """Raises TopicReplacedError."""
+        """Raises OtherHistoryError."""
         time.sleep(pause_s)
         if source.log != self.log.identity:
-            raise TopicReplacedError("the log is another one", topic=self.changelog.topic)
+            raise OtherHistoryError("the log is another one", why="topic", topic=self.changelog.topic)
         self.log.resume(source.topic, {self.changelog: 0})
         self.log.topics()  # what was known of one is forgotten if it has other partitions now
         if self.log.partitions(self.changelog.topic) != self.plan.partitions:
-            raise TopicReplacedError("the table has more partitions now", topic=self.changelog.topic)
+            raise OtherHistoryError(
+                "the table has more partitions now", why="topic", topic=self.changelog.topic
+            )
 
     def _has(self, last: RecordMark | None) -> bool:
         """Whether the log has the last record of the copy. If it was compacted away, the copy is filled again."""

@@ -19,7 +19,7 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UnknownTopicError, UsageError
+from tailrace.core.errors import OffsetGoneError, OtherHistoryError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import key_codec_for
@@ -170,7 +170,7 @@ class TopicTable:
 
     def check_topic(self, log: OneCommitLog) -> str:
         """What the log notes of the topic, in hex. Called before and after something is read.
-        Raises TopicReplacedError: another topic has its name now.
+        Raises OtherHistoryError: another topic has its name now.
         """
         place = {TopicPartition(self.topic, 0): 0}
         note, wanted = log.note(place), self.options.get("topicId") or ""
@@ -179,10 +179,11 @@ class TopicTable:
                 log.resume(one, place)
         except ValueError:
             raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().") from None
-        except TopicReplacedError as error:
-            raise TopicReplacedError(
+        except OtherHistoryError as error:
+            raise OtherHistoryError(
                 "the topic was deleted and created again since this DataFrame was loaded: its offsets mean "
                 "other records now",
+                why="topic",
                 topic=self.topic,
                 hint=LOAD_AGAIN,
             ) from error
@@ -312,7 +313,7 @@ class TopicReader(ds.DataSourceReader):
             self.table.check_topic(log)
             yield from self._read(log, partition)
             self.table.check_topic(log)
-        except TopicReplacedError:
+        except OtherHistoryError:
             raise
         except OffsetGoneError as error:
             error.hint = LOAD_AGAIN

@@ -19,7 +19,7 @@ import msgspec
 from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import Redriven, redriven_header
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import LogUnavailableError, ReplacedVersionError, TopicReplacedError
+from tailrace.core.errors import LogUnavailableError, OtherHistoryError, ReplacedVersionError
 from tailrace.core.names import (
     BROADCAST,
     broadcast_of,
@@ -78,7 +78,7 @@ def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dic
     def is_there(letters: bytes) -> bool:
         try:
             log.resume(letters, {of: 0})
-        except TopicReplacedError:
+        except OtherHistoryError:
             return False
         return True
 
@@ -129,7 +129,7 @@ def close_letters(
     """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
     An event that was in a wrong partition goes to the task of its key, any other record to the task that failed.
-    ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides. Raises AppMovedError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
+    ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides. Raises OtherHistoryError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     topic, notes = dead_letters_of(app), redriven_of(app)

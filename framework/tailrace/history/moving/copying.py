@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, CorruptStateError, OffsetGoneError, TopicMismatchError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, OtherHistoryError, TopicMismatchError
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
@@ -57,7 +57,7 @@ class CopyStatus(NamedTuple):
 
 class TopicCopy:
     """Copies topics from one log to another: once, or again up to later ends.
-    Raises TopicMismatchError, AppMovedError: a topic of the target has other settings or other records.
+    Raises TopicMismatchError, OtherHistoryError: a topic of the target has other settings or other records.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ def copy_state(
 ) -> int:
     """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows.
     ``end``: of the source's changelog. ``left``: where the task has left inputs.
-    Raises OffsetGoneError or AppMovedError.
+    Raises OffsetGoneError or OtherHistoryError.
     """
     place = TopicPartition(plan.changelog_topic, number)
     state = fold(source, place, beginning(source, place), end)
@@ -155,8 +155,9 @@ def copy_state(
     except CorruptStateError:  # it is not even the one that was written
         found = b""
     if found != wanted:
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"the state of {plan.app!r} partition {number} on the target differs from the one on the source",
+            why="log",
             hint=BEGIN_AGAIN,
         )
     return count
@@ -207,9 +208,10 @@ def _position(source: MovableLog, target: MovableLog, placer: Placer, place: Top
             hint=BEGIN_AGAIN,
         )
     if here > end or _last(source, place, start, here) != _last(target, place, start, here):
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"{place.topic!r} partition {place.partition} has records on the target that are not those of the source: something else "
             "has written there",
+            why="log",
             hint=BEGIN_AGAIN,
         )
     return here

@@ -33,7 +33,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
+from tailrace.core.errors import OptionError, OtherHistoryError, TaskOwnedError, UsageError
 from tailrace.core.names import begun_group, moves_of, redriven_of, transactional_id, upgrades_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.moving.copying import (
@@ -73,7 +73,7 @@ def move_apps(
     tell: Callable[[CopyStatus], None] | None = None,
 ) -> Moved:
     """Move apps; see the head of this file. Nothing is done if they were moved before.
-    Raises UnknownTopicError, TaskOwnedError, AppMovedError or UsageError.
+    Raises UnknownTopicError, TaskOwnedError, OtherHistoryError or UsageError.
     """
     if source.identity == target.identity:
         raise OptionError("--from and --to are the same log", hint="Name another log to move to.")
@@ -86,12 +86,14 @@ def move_apps(
 
 def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
     """Let apps run on the source again whose move has not ended. On the target, copies stay that cannot run.
-    Raises AppMovedError: an app has arrived on the target.
+    Raises OtherHistoryError: an app has arrived on the target.
     """
     apps = [plan.app for plan in plans]
     for app in apps:
         if _has_arrived(app, source, target):
-            raise AppMovedError(f"the app {app!r} lives on the target", hint="Move it back, from there.")
+            raise OtherHistoryError(
+                f"the app {app!r} lives on the target", why="log", hint="Move it back, from there."
+            )
     arriving = [app for app in apps if is_at(target, app, "arriving", source)]
     if arriving:
         note_move(target, arriving, move_of("given up", source))
@@ -158,10 +160,11 @@ class Moving:
         ]
         there += [moves_of(app) for app in self._apps if last_move(self._target, app) is not None]
         if there:
-            raise AppMovedError(
+            raise OtherHistoryError(
                 f"the target has records in {' and '.join(map(repr, there[:3]))}{' and others' if there[3:] else ''} already, and "
                 "a move completes no other history"
                 + (". A move was interrupted: run it again with the same apps" if any(begun) else ""),
+                why="log",
                 hint=BEGIN_AGAIN,
             )
 
@@ -259,9 +262,10 @@ class Moving:
         for topic, ends in self._source.ends(names).offsets.items():
             for number, end in enumerate(ends):
                 if (here := self._target.end_offset(topic, number)) != end:
-                    raise AppMovedError(
+                    raise OtherHistoryError(
                         f"{topic!r} partition {number} ends at {here} on the target, and at {end} on the source: something else has "
                         "written to it while it was copied",
+                        why="log",
                         hint=f"Stop the producers. {BEGIN_AGAIN}"
                         if here > end
                         else "Run the same command again.",
@@ -269,16 +273,19 @@ class Moving:
 
 
 def check_source(app: str, source: StoredLog, target: StoredLog) -> None:
-    """Check that the app lives on the source as a whole. Raises AppMovedError."""
+    """Check that the app lives on the source as a whole. Raises OtherHistoryError."""
     found = last_move(source, app)
     if found is None or found.step in ("arrived", "stayed") or is_at(source, app, "left", target):
         return
     if found.step == "left":
-        raise AppMovedError(
-            f"the app {app!r} was moved from the source to {found.place}", hint="Move it from there."
+        raise OtherHistoryError(
+            f"the app {app!r} was moved from the source to {found.place}",
+            why="log",
+            hint="Move it from there.",
         )
-    raise AppMovedError(
+    raise OtherHistoryError(
         f"the app {app!r} is not on the source as a whole: a move from {found.place} has not ended",
+        why="log",
         hint="End that move first, or move it from there.",
     )
 

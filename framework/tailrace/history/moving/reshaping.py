@@ -42,7 +42,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
+from tailrace.core.errors import OptionError, OtherHistoryError, SnapshotMismatchError
 from tailrace.core.names import moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
@@ -72,7 +72,7 @@ def reshape(
     plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int
 ) -> tuple[Manifest, list[Copied]]:
     """Let an app that is stopped continue on ``target`` with other partitions; ``uri``: where snapshots are. Returns the snapshot
-    that it begins with, and what was copied. Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
+    that it begins with, and what was copied. Raises OptionError, OtherHistoryError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
     """
     if source.identity == target.identity:
         raise OptionError("the app is to be reshaped into its own log", hint="Name another log (--to).")
@@ -199,8 +199,9 @@ class _Reshaping:
                 found[name] = self._spread(copy, name, starts, ends[name])
         now = source.ends(noted).offsets
         if any([*now[name]] != ends[name] for name in noted):
-            raise AppMovedError(
+            raise OtherHistoryError(
                 f"something has written to the topics of {plan.app!r} on the old log while they were copied",
+                why="log",
                 hint=f"Stop the producers for the copy. {BEGIN_AGAIN}",
             )
         read = {name for cut in self._cuts.values() for name in cut.positions}
@@ -324,7 +325,9 @@ class _Reshaping:
         for number in range(plan.partitions):
             cut = history.committed(number).cut
             if cut is not None and tape.decode_cut(cut).base != found.manifest.id:
-                raise AppMovedError(f"the app {plan.app!r} has run on the target before", hint=BEGIN_AGAIN)
+                raise OtherHistoryError(
+                    f"the app {plan.app!r} has run on the target before", why="log", hint=BEGIN_AGAIN
+                )
         start = Start(found, base_name(found, self._uri), timezones=timezones_version())
         for number in range(plan.partitions):
             start_from(plan, number, target, MemoryStore(), start, time.time_ns() // 1_000_000)

@@ -18,7 +18,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import in_another_log, is_redriven
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import AppMovedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied
@@ -118,9 +118,10 @@ class Spread:
             self._placer.append(found)
             self._new = [[] for _ in self._new]
 
-    def _other(self, number: int) -> AppMovedError:
-        return AppMovedError(
+    def _other(self, number: int) -> OtherHistoryError:
+        return OtherHistoryError(
             f"{self._topic!r} partition {number} has records on the target that are not those of the source: something else has "
             "written there, or the app has run on the source meanwhile",
+            why="log",
             hint=BEGIN_AGAIN,
         )

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.core.errors import OffsetsDisagreeError, TopicReplacedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import decoding, scan
 from tailrace.log.interface import Log, StoredLog, TopicPartition, TopicSettings
@@ -40,14 +40,15 @@ def note_handed_over(
 ) -> None:
     """Note what a topic of rows stands for. ``inputs``: those of the app that reads them.
 
-    Raises OffsetsDisagreeError: other rows among the inputs stand for other records.
+    Raises OtherHistoryError: other rows among the inputs stand for other records.
     """
     for name, noted_before in noted(log, {*inputs} - {rows}).items():
         for place in before.keys() & noted_before:
             if before[place] != noted_before[place]:
-                raise OffsetsDisagreeError(
+                raise OtherHistoryError(
                     f"the rows of {name!r} stand for {place.topic!r} partition {place.partition} up to offset {noted_before[place]}, and "
                     f"those of {rows!r} up to {before[place]}: the table has been changed in between",
+                    why="offsets",
                     hint="Delete the topics of all rows, create them again, and import all tables while nothing changes them.",
                 )
     log.create_topic(HANDED_OVER, TopicSettings(1, compacted=True))
@@ -75,7 +76,7 @@ def noted(log: Log, rows: Collection[str] | None = None) -> dict[str, Offsets]:
             found[name] = _decode_past(record.value or b"")
     here: dict[str, Offsets] = {}
     for name, note in found.items():
-        with suppress(TopicReplacedError):
+        with suppress(OtherHistoryError):
             if rows is None or name in rows:
                 log.resume(note.topic, {TopicPartition(name, 0): 0})
                 here[name] = {TopicPartition(topic, number): at for topic, number, at in note.before}

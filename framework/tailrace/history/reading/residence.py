@@ -27,7 +27,7 @@ from typing import Literal
 
 import msgspec
 
-from tailrace.core.errors import AppMovedError, TaskOwnedError
+from tailrace.core.errors import OtherHistoryError, TaskOwnedError
 from tailrace.core.names import moves_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import decoding, last
@@ -89,21 +89,24 @@ def reserved(
 
 
 def check_lives_here(log: Log, app: str) -> None:
-    """Check that an app may run on a log. Raises AppMovedError."""
+    """Check that an app may run on a log. Raises OtherHistoryError."""
     found = last_move(log, app)
     if found is not None and found.step == "left":
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"the app {app!r} was moved from this log to {found.place}",
+            why="log",
             hint=f"Run it there (--log {found.place}). If the move was interrupted, run the same 'tailrace migrate' again, or give it "
             "up with --cancel.",
         )
     if found is not None and found.step == "arriving":
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
+            why="log",
             hint="Run the same command again (tailrace migrate, or reshape): it continues where it was interrupted.",
         )
     if found is not None and found.step == "given up":
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"the app {app!r} lives on {found.place}: its move to this log was given up, and not everything is here",
+            why="log",
             hint=f"Run it there (--log {found.place}).",
         )

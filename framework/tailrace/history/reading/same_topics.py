@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, TopicReplacedError
+from tailrace.core.errors import CorruptStateError, OtherHistoryError
 from tailrace.core.names import tape_of
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
@@ -38,7 +38,7 @@ def noted_header(plan: Plan, log: Log, partition: int, positions: Mapping[str, i
 
 def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> dict[str, int]:
     """By declared input that a task has ever read: where to continue. ``last`` is the record of its last cut.
-    Raises TopicReplacedError: one of them, or the tape, was deleted and created again since.
+    Raises OtherHistoryError: one of them, or the tape, was deleted and created again since.
     """
     known = log.topics()
     declared = {one.name for one in plan.inputs if one.name in known}
@@ -52,7 +52,7 @@ def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> d
 
 def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
     """Check the topics that tasks of an app have read, and those of its ``inputs`` that they have left.
-    Raises TopicReplacedError: one of them was deleted and created again since.
+    Raises OtherHistoryError: one of them was deleted and created again since.
     """
     with _named(app):
         for note, positions in _history(app, log, {one.name for one in inputs}):
@@ -74,7 +74,7 @@ def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]
 def _is_replaced(log: Log, note: bytes, positions: Mapping[TopicPartition, int]) -> bool:
     try:
         log.resume(note, positions)
-    except TopicReplacedError:
+    except OtherHistoryError:
         return True
     return False
 
@@ -92,13 +92,14 @@ def note_of_topics(log: Log, topics: Iterable[str]) -> bytes:
 
 def check_same_topics(log: Log, note: bytes, topics: Iterable[str]) -> None:
     """Check that the topics are still those of a note of ``note_of_topics``, maybe of another process.
-    Raises TopicReplacedError: one of them was deleted and created again since.
+    Raises OtherHistoryError: one of them was deleted and created again since.
     """
     try:
         log.resume(note, _beginnings(topics))
-    except TopicReplacedError as error:
-        raise TopicReplacedError(
+    except OtherHistoryError as error:
+        raise OtherHistoryError(
             "the topic was deleted and created again since its history began to be read",
+            why="topic",
             topic=error.topic,
             hint="Nothing was published. Restore the old topic from a copy; or begin again with what is there now (rebuild --restart).",
         ) from error
@@ -151,10 +152,11 @@ def _named(app: str) -> Generator[None]:
     """Name the app whose history is refused."""
     try:
         yield
-    except TopicReplacedError as error:
-        raise TopicReplacedError(
+    except OtherHistoryError as error:
+        raise OtherHistoryError(
             f"the topic was deleted and created again since the app {app!r} has read it. The positions of the app, and its history, are "
             "those of the old one",
+            why="topic",
             topic=error.topic,
             partition=error.partition,
             hint="Restore the old topic from a copy, if there is one, with the app's own topics; or go back to an archive or a snapshot that "

@@ -128,7 +128,7 @@ class Failure(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
         """The parts of an error. Places that are neither numbers nor text are converted to text."""
-        places = {name: getattr(error, name, None) for name in error.places}
+        places = {name: getattr(error, name, None) for name in (*error.places, "why")}
         values = {name: _plain(value) for name, value in places.items() if value is not None}
         return cls(type(error).__name__, error.what, error.hint, values)
 

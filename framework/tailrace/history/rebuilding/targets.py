@@ -47,7 +47,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
         OptionError: A key, an offset or a time makes no sense for this app or this log.
         SnapshotMismatchError: The app has never committed, or the base cannot be continued from.
         OffsetGoneError: The log has deleted records that the rebuild needs.
-        TopicReplacedError: An input or the tape was deleted and created again, and canonical order was not
+        OtherHistoryError: An input or the tape was deleted and created again, and canonical order was not
         requested.
     """
     plan = past.plan

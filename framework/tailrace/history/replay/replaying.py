@@ -64,7 +64,7 @@ def replay(
         OffsetGoneError: The log has lost records that the replay needs.
         LogUnavailableError: The log may have compacted the changelog while it was read to be compared.
         UnknownTopicError: The app has never run on this log.
-        TopicReplacedError: An input or the tape was deleted and created again.
+        OtherHistoryError: An input or the tape was deleted and created again.
     """
     options, history, report = options or ReplayOptions(), AppHistory(plan, log), ReplayReport()
     topics = topics_of(history.plan, log)

@@ -73,7 +73,7 @@ def take_snapshot(
 
     The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the
     machine. The rows of one task at a time are held in memory.
-    Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, TopicReplacedError or OffsetGoneError.
+    Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, OtherHistoryError or OffsetGoneError.
     """
     return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 
-from tailrace.core.errors import ArchiveError, TopicReplacedError
+from tailrace.core.errors import ArchiveError, OtherHistoryError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.archive.layout import Archive, Chunk
@@ -45,7 +45,7 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
         )
     try:
         log.resume(archive.topic_note(place.topic), {place: 0})
-    except TopicReplacedError as error:
+    except OtherHistoryError as error:
         said = f"the topic {place.topic!r} was deleted and created again since it was archived"
         raise _other(archive, said) from error
     last, end = chunks[-1], log.end_offset(*place)

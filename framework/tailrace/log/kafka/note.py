@@ -7,7 +7,7 @@ gives each topic an id (KIP-516), so the note has the ids.
     the note                            the position is
     is empty, or of another log         accepted: the history came from a log without ids, or was moved here
     has the id that the topic has now   accepted
-    has another id of the topic         refused: TopicReplacedError
+    has another id of the topic         refused: OtherHistoryError
 
 Markers of transactions and records of aborted ones take offsets, which readers of committed records do not see. The position of a task
 is the one behind its last record, so such offsets may be between it and the end of the topic. Retention deletes them as it deletes
@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.core.errors import CorruptStateError, TopicReplacedError
+from tailrace.core.errors import CorruptStateError, OtherHistoryError
 from tailrace.core.formats import check_format
 from tailrace.log.interface import TopicPartition
 
@@ -73,7 +73,7 @@ def continued(
     """Where to continue from positions: behind offsets that hold no record. ``ids`` asks for the present ids of topics.
 
     Raises:
-        TopicReplacedError: A topic of these positions has another id.
+        OtherHistoryError: A topic of these positions has another id.
         CorruptStateError: The note cannot be read.
         FormatError: A newer version has written it.
     """
@@ -91,8 +91,9 @@ def continued(
         if topic is None:
             continue
         if now.get(place.topic, topic.id) != topic.id:
-            raise TopicReplacedError(
+            raise OtherHistoryError(
                 "the topic was deleted and created again since it was read: offsets in it mean other records now",
+                why="topic",
                 topic=place.topic,
                 partition=place.partition,
                 hint="Restore the old topic from a copy, if there is one.",
