@@ -13,7 +13,7 @@ import pytest
 from tailrace.cli import append as appending
 from tailrace.core.errors import OtherHistoryError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.reading.residence import Move, check_lives_here, note_move
+from tailrace.history.provenance.moves import Move, check_lives_here, note_move
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import SHOP, Ended, done, records, run
 from tests.cli.odd import oddities

@@ -6,7 +6,7 @@ Both ends have the same records but for their amounts, and so the same offsets a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.errors import OtherHistoryError, SnapshotMismatchError
+from tailrace.core.records import RecordMark
 from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.moving.moving import move_apps
+from tailrace.history.provenance.judging import check_base
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import taped_beginning
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.cut_notes import READ, ROWS
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.replay.replaying import replay
@@ -31,6 +31,8 @@ from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
+from tailrace.state.contents import Contents
+from tailrace.state.provenance import provenance_of
 from tests.history.rebuilding.lived import request
 from tests.runtime.served import Tick
 from tests.runtime.state_world import KEYS, World
@@ -101,16 +103,18 @@ def test_a_snapshot_of_a_lost_end_is_left_aside(lost: World, caplog: pytest.LogC
 
 
 def test_a_rebuild_and_a_comparison_do_not_begin_with_a_snapshot_of_a_lost_end(lost: World) -> None:
-    found, history = lost.snapshots().open(), AppHistory(lost.plan, lost.log)
+    found = lost.snapshots().open()
     for task in found.manifest.tasks:
         then, now = tape.decode_cut(task.cut), committed(lost, task.partition)
         assert then.positions["ticks"] == now.positions["ticks"], "otherwise the tests would show less"
         assert "the identity of commit" in in_one_line(cut_changes(then, now))
-        with pytest.raises(SnapshotMismatchError, match="with the identity"):
-            taped_beginning(history, task.partition, now, found)
+        for taped in (True, False):
+            with pytest.raises(OtherHistoryError, match="with the identity") as refused:
+                check_base(lost.plan, lost.log, found, task.partition, tape.encode(now), taped=taped)
+            assert refused.value.why == "commit"
     base = {"base": str(lost.folder / "snapshots"), "base_id": found.manifest.id}
     for order in ("tape", "canonical"):
-        with pytest.raises(SnapshotMismatchError, match="with the identity"):
+        with pytest.raises(OtherHistoryError, match="with the identity"):
             rebuild(request(lost.folder, order=order, **base), LocalEngine(1))
 
 
@@ -141,12 +145,12 @@ def test_a_snapshot_does_not_begin_an_app_in_a_log_that_has_other_records(
             committed(world, number).totals for number in range(4)
         ]
     else:
-        with pytest.raises(SnapshotMismatchError, match="has read another record at offset"):
+        with pytest.raises(OtherHistoryError, match="has read another record at offset"):
             other.run(start=world.start())
         assert AppHistory(other.plan, other.log).committed(0).cut is None
         other.run()
         base = {"base": str(world.folder / "snapshots"), "base_id": made.id}
-        with pytest.raises(SnapshotMismatchError, match="has read another record at offset"):
+        with pytest.raises(OtherHistoryError, match="has read another record at offset"):
             rebuild(request(other.folder, order="canonical", **base), LocalEngine(1))
     other.log.close()
 
@@ -159,13 +163,12 @@ def test_marks_and_rows_go_with_a_state_that_begins_with_a_snapshot_or_moves(
     prepare_log(world.log, copy, create_declared=True)
     start_from(copy, 0, world.log, MemoryStore(), world.start(), 1)
 
-    def noted(log: EmbeddedLog, name: str) -> dict[str, bytes]:
-        found = last_cut(log, TopicPartition(f"{name}.changelog", 0))
-        assert found is not None
-        return {header: value for header, value in found.headers if header in (READ, ROWS)}
+    def noted(log: EmbeddedLog, name: str) -> tuple[Mapping[str, RecordMark], Contents | None]:
+        found = provenance_of(last_cut(log, TopicPartition(f"{name}.changelog", 0)))
+        return found.read, found.rows
 
     wanted = noted(world.log, "tally")
-    assert len(wanted) == 2
+    assert all(wanted)
     assert noted(world.log, "copy") == wanted
     with closing(EmbeddedLog(tmp_path / "moved")) as other:
         move_apps([world.plan], world.log, other)

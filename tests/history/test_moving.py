@@ -13,9 +13,9 @@ from tailrace.core.errors import LogUnavailableError, OtherHistoryError, TaskOwn
 from tailrace.core.records import Output
 from tailrace.history.moving.copying import CopyStatus
 from tailrace.history.moving.moving import give_up_move, move_apps
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.appending import Appender

@@ -20,8 +20,8 @@ from tailrace.core.errors import OptionError, OtherHistoryError, SnapshotMismatc
 from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import _Reshaping, reshape
 from tailrace.history.moving.spreading import Spread
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog

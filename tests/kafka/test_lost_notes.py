@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.core.errors import OffsetGoneError, OtherHistoryError
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.reading.same_topics import check_history
+from tailrace.history.provenance.topics import check_history
 from tailrace.history.snapshots.start_from_snapshot import open_start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.core.errors import FencedError, OtherHistoryError
 from tailrace.core.records import Output
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import MovableLog, PublishedAt, Stretch, TopicPartition, TopicSettings

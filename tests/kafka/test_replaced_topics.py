@@ -67,7 +67,7 @@ def test_a_changelog_that_was_replaced_is_told_by_the_group_and_without_it_by_th
         done.result()  # as if the offsets had expired
     with (
         serving(shop.url) as later,
-        pytest.raises(errors.CorruptStateError, match="the changelog was deleted"),
+        pytest.raises(errors.OtherHistoryError, match="the changelog was deleted"),
     ):
         later.start()
 

@@ -181,7 +181,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
     # What is read is known again.
     11: {
         "a-store-of-another-history-taken-up": Mutation(
-            "runtime.restore:Restore._not_of_this_history", "not found.in_log", "False", _OTHER
+            "runtime.restore:Restore._not_of_this_history", 'does("store", found) != "take"', "False", _OTHER
         ),
         "records-deleted-unread-stepped-over": Mutation(
             "runtime.restore:Restore._step_over", "not self.settings.after_deleted", "False", _OFFSETS

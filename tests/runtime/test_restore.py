@@ -150,7 +150,7 @@ class TestOldState:
         world = self.away(11)
         for _ in range(2):
             with pytest.raises(
-                errors.CorruptStateError, match=r"its last commit notes .*Move the state folder"
+                errors.OtherHistoryError, match=r"its last commit notes .*Move the state folder"
             ):
                 world.running()
         world.new_store()
@@ -343,9 +343,9 @@ class TestHoles:
             world.running()  # its own store has read it
             world.new_store()
             for _ in range(2):
-                with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+                with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
                     world.running()
-            with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+            with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
                 fold(world.log, TopicPartition("shop.changelog", 0), 0)
 
     def test_a_row_of_another_program_between_commits_is_not_taken_for_one_of_the_task(self) -> None:
@@ -357,7 +357,7 @@ class TestHoles:
         run_dry(partition)
         partition.revoke()
         world.new_store()
-        with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+        with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
             world.running()
 
 

@@ -13,8 +13,8 @@ from tailrace.cli.settings import setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import OtherHistoryError
 from tailrace.core.names import apps_in
+from tailrace.history.provenance.topics import check_history
 from tailrace.history.reading.opening import open_archive
-from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log
 from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
 

@@ -19,8 +19,8 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OptionError, TailraceError
+from tailrace.history.provenance.topics import note_of_topics
 from tailrace.history.reading.generations import changelog_in
-from tailrace.history.reading.same_topics import note_of_topics
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import (
     PARQUET,

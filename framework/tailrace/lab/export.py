@@ -30,9 +30,9 @@ from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema
+from tailrace.history.provenance.topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
 from tailrace.lab.formats import Format, check_format, publish

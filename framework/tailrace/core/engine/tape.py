@@ -25,7 +25,7 @@ first record after the start has it. So two histories that part after a commit, 
 grew again, have different identities from there on, even if all counts are equal; and two commits with one
 identity have the same past. The identity is in the record and in the cut. A replay takes it from the record
 and checks the chain, so it comes to the same bytes. The first identity chains to an empty one.
-``history.reading.commit_identity`` has the rules for its use.
+``history.provenance`` has the rules for its use.
 
 If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a
 record can also come later, if a task was restarted from a snapshot. The records after it do not follow from
@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL, REFUSED = -1, -2
 
-FORMAT = 14
+FORMAT = 15
 """The format of cuts and tapes."""
 
 

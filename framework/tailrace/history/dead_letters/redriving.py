@@ -30,7 +30,7 @@ from tailrace.core.names import (
 )
 from tailrace.core.records import UNREADABLE, Output
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, decoding, scan
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer

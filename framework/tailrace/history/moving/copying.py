@@ -25,14 +25,12 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, OffsetGoneError, OtherHistoryError, TopicMismatchError
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.provenance.topics import note_positions, noted_abandoned
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
-from tailrace.history.reading.cut_notes import READ, ROWS, cut_header
-from tailrace.history.reading.last_reads import noted_reads
-from tailrace.history.reading.left_inputs import new_abandoned_header
-from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
 from tailrace.state.contents import Contents
+from tailrace.state.provenance import Provenance, provenance_in
 
 BEGIN_AGAIN = "Delete the topics of the app on the target, or use another log or prefix, and move it again."
 _AT_ONCE = 5_000
@@ -152,7 +150,7 @@ def copy_state(
     del state  # two states at a time may not fit
     try:
         found = _digest(fold(target, place, target.start_offset(*place)))
-    except CorruptStateError:  # it is not even the one that was written
+    except (CorruptStateError, OtherHistoryError):  # it is not even the one that was written
         found = b""
     if found != wanted:
         raise OtherHistoryError(
@@ -170,10 +168,13 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
         while batch := list(islice(some, _ROWS_AT_ONCE)):
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
         assert state.cut is not None
-        headers = noted_header(plan, target, number, tape.decode_cut(state.cut).positions)
-        headers += cut_header(READ, noted_reads(state.headers)) + new_abandoned_header(target, number, left)
-        headers += cut_header(ROWS, Contents().applied(state.rows))
-        writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
+        found = Provenance(
+            topics=note_positions(plan, target, number, tape.decode_cut(state.cut).positions),
+            read=provenance_in(state.headers).read,
+            abandoned=noted_abandoned(target, number, left),
+            rows=Contents().applied(state.rows),
+        )
+        writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, found.headers)], number)
         writer.commit()
 
 

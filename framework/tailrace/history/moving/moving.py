@@ -1,7 +1,7 @@
 """Moves apps from one log to another. This file has the order of the steps.
 
 Theory. A move makes the target the log on which the history of the apps continues. All that refers to the history
-stays valid, as every record keeps its offset (``copying``). An app lives on one log at any time (``residence``). Each
+stays valid, as every record keeps its offset (``copying``). An app lives on one log at any time (``provenance.moves``). Each
 step depends on the one before::
 
     1  nobody runs the apps on the source     else it is refused. Their transactional ids are taken over, which ends
@@ -44,14 +44,13 @@ from tailrace.history.moving.copying import (
     copy_state,
     create_topic,
 )
+from tailrace.history.provenance.moves import Move, Step, last_move, note_move
+from tailrace.history.provenance.topics import abandoned_inputs, check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
-from tailrace.history.reading.left_inputs import abandoned_inputs
-from tailrace.history.reading.residence import Move, Step, last_move, note_move, reserved
-from tailrace.history.reading.same_topics import check_history, still_there
-from tailrace.history.retirement import publishers_of
+from tailrace.history.retirement import publishers_of, reserved
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
 
 _Left: TypeAlias = dict[int, dict[str, int]]
@@ -127,7 +126,7 @@ class Moving:
         if all(_has_arrived(app, self._source, self._target) for app in self._apps):
             return Moved(self._apps, [], 0)
         self.check_writers()
-        self._left = [self._inputs_left(plan) for plan in self._plans]
+        self._left = [abandoned_inputs(plan, self._source) for plan in self._plans]
         names = self._topics()
         self.check_target(names)
         note_move(self._target, self._apps, move_of("arriving", self._source))
@@ -187,14 +186,6 @@ class Moving:
                         f"the app {followed[topic]!r} follows {topic!r}, which the app {app!r} writes on the source",
                         hint=f"Move {app!r} in the same command (migrate --app). If it will not run again, retire it: tailrace retire {app}.",
                     )
-
-    def _inputs_left(self, plan: Plan) -> _Left:
-        """By task, where it has left inputs that are still there."""
-        left = {number: abandoned_inputs(plan, self._source, number) for number in range(plan.partitions)}
-        same = still_there(plan.app, self._source, {name for one in left.values() for name in one})
-        return {
-            number: {name: at for name, at in one.items() if name in same} for number, one in left.items()
-        }
 
     def _topics(self) -> list[str]:
         """All topics that are copied; changelogs are not."""

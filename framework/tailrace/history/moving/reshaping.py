@@ -43,19 +43,19 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.errors import OptionError, OtherHistoryError, SnapshotMismatchError
-from tailrace.core.names import moves_of, transactional_id
+from tailrace.core.names import is_own, moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
 from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
 from tailrace.history.moving.spreading import Spread
+from tailrace.history.provenance.moves import note_move
+from tailrace.history.provenance.topics import check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics, topics_of
-from tailrace.history.reading.beginnings import base_name, is_own
+from tailrace.history.reading.beginnings import base_name
 from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.handed_over import handed_over
-from tailrace.history.reading.residence import note_move
-from tailrace.history.reading.same_topics import check_history
 from tailrace.history.reading.stretches import batches
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot

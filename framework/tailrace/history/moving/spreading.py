@@ -19,10 +19,10 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import in_another_log, is_redriven
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import OtherHistoryError
+from tailrace.core.names import is_own
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied
-from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.stretches import batches, last
 from tailrace.log.interface import Placer, StoredLog, Stretch, TopicPartition
 

@@ -24,10 +24,9 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.core.names import redriven_of
+from tailrace.core.names import is_own, redriven_of
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
-from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot

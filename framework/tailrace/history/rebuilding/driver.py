@@ -24,11 +24,10 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.errors import OptionError, SendsDifferError, TailraceError
 from tailrace.core.values.keys import KeyCodec
+from tailrace.history.provenance.judging import snapshot_provenance
+from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.last_reads import last_reads
-from tailrace.history.reading.left_inputs import abandoned_before
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
@@ -293,16 +292,15 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
 
 def _entry(result: TaskResult, job: Job, past: HistorySource) -> TaskEntry:
     cut, state = result.cut or b"", result.state
-    left = abandoned_before(past.beginning(job, result.partition), cut) if cut else {}
+    left = past.beginning(job, result.partition).abandoned(cut) if cut else {}
     return TaskEntry(
         result.partition,
         cut,
         result.changelog_position,
         state.schema,
         state.files,
-        last_reads(past.log, result.partition, cut, left),
+        snapshot_provenance(past.log, result.partition, cut, left),
         state.waiting,
-        left,
     )
 
 

@@ -18,6 +18,8 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError
+from tailrace.history.provenance.judging import check_base
+from tailrace.history.provenance.topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import Beginning, check_tape_begins, check_whole, taped_beginning
@@ -29,7 +31,6 @@ from tailrace.history.reading.replayable import (
     check_kept,
     gone,
 )
-from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.reading.stretches import first
 from tailrace.history.rebuilding.canonical_targets import settle_canonical
 from tailrace.history.rebuilding.failures import naming_canonical
@@ -166,6 +167,9 @@ def settle_along_tape(
         )
     _check_inputs(plan, [*cuts.values()])
     _check_time(request, past, [*cuts.values()])
+    if base is not None:
+        for one in settled.targets:
+            check_base(plan, past.log, base, one.partition, one.cut, taped=True)
     beginnings = [(taped_beginning(past, number, cut, base), cut) for number, cut in cuts.items()]
     for begun, _ in beginnings:
         at = begun.partition, begun.snapshot, begun.decoded

@@ -11,8 +11,8 @@ from uuid import uuid4
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
+from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.failures import naming_canonical

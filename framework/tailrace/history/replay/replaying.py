@@ -29,11 +29,11 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.storage import Store
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.provenance.topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import taped_beginning
 from tailrace.history.reading.replayable import check_after_beginning
-from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.replay.partition_replay import PartitionReplay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.log.interface import OneCommitLog

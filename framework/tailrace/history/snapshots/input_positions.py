@@ -14,10 +14,11 @@ from typing import TypeVar
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.errors import OffsetGoneError, OtherHistoryError, SnapshotMismatchError
+from tailrace.core.names import is_own
 from tailrace.core.records import Output
-from tailrace.history.reading.beginnings import here, is_own
-from tailrace.history.reading.last_reads import check_last_reads
+from tailrace.history.provenance.judging import check_reads
+from tailrace.history.reading.beginnings import here
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.state.snapshots import MESSAGES, Snapshot
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class InputPositions:
-    """The inputs of one task. Its methods raise SnapshotMismatchError or OffsetGoneError."""
+    """The inputs of one task. Its methods raise SnapshotMismatchError, OtherHistoryError or OffsetGoneError."""
 
     def __init__(self, plan: Plan, log: Log, snapshot: Snapshot, number: int) -> None:
         self._plan, self._log, self._snapshot, self._number = plan, log, snapshot, number
@@ -48,7 +49,7 @@ class InputPositions:
         For a task that ``is_new`` the log never has them: it is another log, or another app name.
         """
         declared = {one.name for one in self._plan.inputs}
-        check_last_reads(self._log, self._snapshot, self._number, declared)
+        check_reads(self._log, self._snapshot, self._number, declared)
         cut = tape.decode_cut(self._entry.cut)
         self._check_waiting(cut, is_new=is_new)
         found: dict[str, int] = {}
@@ -78,9 +79,10 @@ class InputPositions:
         """The position in an input, if the log has the records from there on."""
         which, start, end = self._manifest.id, self._log.start_offset(*place), self._log.end_offset(*place)
         if position > end:
-            raise SnapshotMismatchError(
+            raise OtherHistoryError(
                 f"the snapshot {which} stands at offset {position} of {place.topic!r} partition "
                 f"{self._number}, which ends at {end}",
+                why="record",
                 hint="It belongs to another log.",
             )
         if position < start:

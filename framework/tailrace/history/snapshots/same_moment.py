@@ -8,6 +8,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.names import is_own
 from tailrace.history.comparing.cut_differences import (
     cut_changes,
     in_one_line,
@@ -15,7 +16,7 @@ from tailrace.history.comparing.cut_differences import (
     position_changes,
 )
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import is_own, rows_of
+from tailrace.history.reading.beginnings import rows_of
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 

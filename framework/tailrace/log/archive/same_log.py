@@ -9,7 +9,7 @@ a partition is joined, or archived further, archive and log are compared::
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold
 
 If the log has deleted exactly what is archived, there is no such record. Then the two are joined with a
-warning; a replay also checks the chain of commits on the tape (``history.reading.commit_identity``). If the
+warning; a replay also checks the chain of commits on the tape (``history.provenance``). If the
 log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 
