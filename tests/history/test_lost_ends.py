@@ -16,10 +16,7 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.core.errors import OtherHistoryError, SnapshotMismatchError
 from tailrace.core.records import RecordMark
-from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
-from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.provenance.judging import check_base
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.rebuilding.driver import rebuild
@@ -100,36 +97,6 @@ def test_a_snapshot_of_a_lost_end_is_left_aside(lost: World, caplog: pytest.LogC
     assert lost.take(incremental=True).parent is None
     with pytest.raises(SnapshotMismatchError, match="does not stand where"):
         lost.run(start=lost.start(made.id, replace=True))
-
-
-def test_a_rebuild_and_a_comparison_do_not_begin_with_a_snapshot_of_a_lost_end(lost: World) -> None:
-    found = lost.snapshots().open()
-    for task in found.manifest.tasks:
-        then, now = tape.decode_cut(task.cut), committed(lost, task.partition)
-        assert then.positions["ticks"] == now.positions["ticks"], "otherwise the tests would show less"
-        assert "the identity of commit" in in_one_line(cut_changes(then, now))
-        for taped in (True, False):
-            with pytest.raises(OtherHistoryError, match="with the identity") as refused:
-                check_base(lost.plan, lost.log, found, task.partition, tape.encode(now), taped=taped)
-            assert refused.value.why == "commit"
-    base = {"base": str(lost.folder / "snapshots"), "base_id": found.manifest.id}
-    for order in ("tape", "canonical"):
-        with pytest.raises(OtherHistoryError, match="with the identity"):
-            rebuild(request(lost.folder, order=order, **base), LocalEngine(1))
-
-
-def test_a_replay_of_a_lost_state_says_that_it_is_another_commit(lost: World) -> None:
-    found = lost.snapshots().open()
-
-    def of_lost_end(number: int) -> list[LiveState]:
-        store = MemoryStore()
-        store.write(dict(found.rows(number)), b"")
-        return [LiveState("the state folder", store, found.manifest.task(number).cut, indexed=False)]
-
-    options = ReplayOptions(compare=True, any_environment=True)
-    differences = replay(lost.plan, lost.log, options, live=of_lost_end).differences
-    assert differences.count == lost.plan.partitions
-    assert all("with the identity" in one.where for one in differences.shown)
 
 
 @pytest.mark.parametrize(("amount", "fits"), [(1, True), (4, False)])

@@ -13,7 +13,7 @@ from tailrace.history.reading.changelog import fold, last_cut
 from tailrace.history.reading.stretches import first, last, scan, source
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.state.contents import Contents
-from tailrace.state.provenance import HEADER, NOTHING, Abandoned, Provenance, provenance_of
+from tailrace.state.provenance import HEADER, NOTHING, Abandoned, Provenance, ReadTopic, provenance_of
 from tailrace.testing import MemoryLog
 
 
@@ -148,7 +148,10 @@ def test_a_record_without_a_key_is_nobodys_row() -> None:
 
 def test_the_provenance_of_a_cut_is_read_beside_other_headers_and_a_damaged_one_is_an_error() -> None:
     said = Provenance(
-        topics=b"ids", abandoned={"orders": Abandoned(7)}, rows=Contents(3, 4), versions=("1", "2")
+        topics={"orders": ReadTopic("log/id", 5)},
+        abandoned={"orders": Abandoned(7)},
+        rows=Contents(3, 4),
+        versions=("1", "2"),
     )
     cut = InputRecord(7, 1_000, b"", b"", (("other", b"of another kind"), *said.headers))
     assert provenance_of(cut) == said

@@ -20,7 +20,6 @@ from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
-from tailrace.history.provenance.judging import Ahead, Other, Same, Unknown, judge, taped
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import base_name
 from tailrace.history.reading.stretches import scan
@@ -284,24 +283,3 @@ def test_canonical_order_does_not_take_a_timer_away_that_the_app_has_still_to_fi
     billing.passes(4)
     assert billing.billed() == billing.owed()
     billing.log.close()
-
-
-def test_a_record_of_the_tape_is_found_by_its_number(billing: Billing) -> None:
-    billing.passes(3)
-    for number in range(PARTITIONS):
-        cut = billing.cut(number)
-        found = [taped(billing.plan, billing.log, number, at) for at in range(cut.tape)]
-        assert [one.number if one else None for one in found] == [*range(cut.tape)]
-        assert taped(billing.plan, billing.log, number, cut.tape) is None
-
-        def answer(cut: tape.Cut, number: int = number) -> type:
-            return type(judge(billing.plan, billing.log, number, cut))
-
-        assert answer(cut) is Same
-        later = msgspec.structs.replace(cut, tape=cut.tape + 1)
-        assert answer(later) is Ahead
-        billing.log.delete_before(f"{billing.app.name}.tape", number, 1)
-        first = msgspec.structs.replace(cut, tape=1)
-        assert answer(first) is Other  # commit 1 does not follow it
-        billing.log.delete_before(f"{billing.app.name}.tape", number, 2)
-        assert answer(first) is Unknown

@@ -310,7 +310,7 @@ def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None
 def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world) -> None:
     """Otherwise an older version would be admitted, and an input that is declared again would be read from another place."""
     place = TopicPartition(world.plan.changelog_topic, 0)
-    before = Provenance(abandoned={"gone": Abandoned(7, b"note")}, versions=("0", "1"))
+    before = Provenance(abandoned={"gone": Abandoned(7, "log/id")}, versions=("0", "1"))
     lived(world)
     cut = last_cut(world.log, place)
     assert cut is not None

@@ -148,7 +148,7 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
             report.tables.append(writer.close())
             report.skipped += table.skipped
             report.notes += table.notes
-        check_same_topics(log, noted, topics)
+        check_same_topics(log, noted)
     return report
 
 
@@ -216,7 +216,7 @@ def _take(
             history, number, taker, any_environment=options.any_environment
         )
         report.notes += [one for one in notes if one not in report.notes]
-    check_same_topics(log, noted, topics)
+    check_same_topics(log, noted)
     return schemas
 
 

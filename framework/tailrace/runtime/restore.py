@@ -165,8 +165,8 @@ class Restore:
         begun_ms, end = self.clock(), self.end()
         try:
             last = end.last_cut
-            headers = CutHeaders(self.plan, self.log, self.partition, last, versions_after(self.plan, last))
-            passed = resumed(self.plan, self.log, self.partition, last)
+            headers = CutHeaders(self.plan, self.log, last, versions_after(self.plan, last))
+            passed = resumed(self.plan, self.log, last)
             before = yield from self.held(end, begun_ms)
             after, applied = yield from self._catch_up(before, end, begun_ms)
             left = positions_read(last)

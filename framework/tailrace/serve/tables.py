@@ -42,7 +42,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import spell
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
-from tailrace.log.opening import open_log
+from tailrace.log.same_topics import check_same
 from tailrace.log.threads import in_thread
 from tailrace.runtime.restore import ChangelogEnd, Restore
 from tailrace.serve.answers import Answer, Question, table_fields
@@ -64,8 +64,8 @@ class _Source(msgspec.Struct, frozen=True, array_like=True):
     """What a copy is of, in the cut of its store."""
 
     log: bytes
-    topic: bytes
-    """A note of the log, see ``StoredLog.note``."""
+    topic: str
+    """Its id, see ``Log.topic_ids``."""
     declared: str
     """How the keys of the table were declared: marks depend on it."""
     last: RecordMark | None
@@ -285,10 +285,9 @@ class TableRestore(Restore):
     def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
         """See ``Restore``."""
         empty = yield from super().emptied(now_ms)
-        # A log that has noted a topic is of no use any more when the topic is replaced.
-        with closing(open_log(self.log.place, self.log.options)) as other:
-            note = other.note({self.changelog: empty.changelog_position})
-        empty = replace(empty, core=_encode(_Source(self.log.identity, note, self._declared(), None)))
+        topic = self.changelog.topic
+        id_ = self.log.topic_ids([topic]).get(topic, "")
+        empty = replace(empty, core=_encode(_Source(self.log.identity, id_, self._declared(), None)))
         self.store.write({}, empty.encode())
         return empty
 
@@ -320,7 +319,7 @@ class TableRestore(Restore):
         time.sleep(pause_s)
         if source.log != self.log.identity:
             raise OtherHistoryError("the log is another one", why="topic", topic=self.changelog.topic)
-        self.log.resume(source.topic, {self.changelog: 0})
+        check_same(self.log, {self.changelog.topic: source.topic})
         self.log.topics()  # what was known of one is forgotten if it has other partitions now
         if self.log.partitions(self.changelog.topic) != self.plan.partitions:
             raise OtherHistoryError(

@@ -28,17 +28,29 @@ HEADER: Final = "provenance"
 
 
 class Abandoned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a task has left an input, and what the log had noted then (``Log.note``)."""
+    """Where a task has left an input, behind offsets without a record; and the topic's id then."""
 
     position: int
-    topics: bytes = b""
+    topic: str = ""
+
+
+class ReadTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that a task reads or writes for itself."""
+
+    id: str
+    """In the log (``Log.topic_ids``)."""
+    passed: int = 0
+    """Up to here it has no record that is not in the cut. The position of a task is the one behind its last record. Behind that there may
+    be offsets without a record (on Kafka: markers of transactions, records of aborted ones). Retention deletes these as it deletes
+    records, and nothing tells them from records that were deleted unread. So a position is continued here.
+    """
 
 
 class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a state comes from."""
 
-    topics: bytes = b""
-    """What the log has to know to continue from the cut's positions (``Log.note``)."""
+    topics: dict[str, ReadTopic] = {}
+    """The inputs and the tape, if the log gives its topics ids."""
     read: dict[str, RecordMark] = {}
     """By input, the last record that was read. None: nothing was, or nothing since a start with ``--after-deleted``."""
     abandoned: dict[str, Abandoned] = {}

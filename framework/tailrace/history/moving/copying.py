@@ -25,7 +25,7 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, OffsetGoneError, OtherHistoryError, TopicMismatchError
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.provenance.topics import note_positions, noted_abandoned
+from tailrace.history.provenance.topics import abandoned_here, read_topics
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
@@ -169,9 +169,9 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
         assert state.cut is not None
         found = Provenance(
-            topics=note_positions(plan, target, number, tape.decode_cut(state.cut).positions),
+            topics=read_topics(plan, target, tape.decode_cut(state.cut).positions),
             read=provenance_in(state.headers).read,
-            abandoned=noted_abandoned(target, number, left),
+            abandoned=abandoned_here(target, left),
             rows=Contents().applied(state.rows),
         )
         writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, found.headers)], number)

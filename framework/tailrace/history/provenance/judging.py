@@ -9,7 +9,7 @@ and the state holds the effects of records that this log does not have. So a sta
     the commit that it stands at    the cut               the tape's record of that number      ``judge``
     the last record read from each  ``read``              the record at that offset             ``judge_read``
     input: offset and digest
-    the topics, by the log's ids    ``topics``            their ids now (``Log.resume``)        ``resumed``, ``check_history``
+    the topics, by the log's ids    ``topics``            their ids now (``log.same_topics``)  ``resumed``, ``check_history``
     where inputs were left          ``abandoned``         the same, if they are declared again  the same
     number and digest of all rows   ``rows``              the rows that the changelog gives     ``reading.changelog``
     the commit of the tape's end    the tape              the last cut in the changelog         ``check_tape_end``

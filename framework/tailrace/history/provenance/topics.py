@@ -2,81 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import OtherHistoryError
-from tailrace.core.names import tape_of
 from tailrace.core.records import Headers, InputRecord, RecordMark
 from tailrace.history.provenance.judging import does, judge_read
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.generations import changelog_in
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.same_topics import replaced
 from tailrace.state.contents import Contents
-from tailrace.state.provenance import Abandoned, Provenance, provenance_of
+from tailrace.state.provenance import Abandoned, Provenance, ReadTopic, provenance_of
 from tailrace.state.snapshots import TaskEntry
 
-_Noted: TypeAlias = tuple[bytes, dict[TopicPartition, int]]
-"""A note of the log, and the positions that it was made of."""
+_decode_ids = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def note_positions(plan: Plan, log: Log, partition: int, positions: Mapping[str, int]) -> bytes:
-    """What the log notes for a cut. ``positions``: by input, up to where the cut has all records."""
-    places = {TopicPartition(name, partition): position for name, position in positions.items()}
-    return log.note({**places, TopicPartition(plan.tape_topic, partition): 0})
+def read_topics(plan: Plan, log: Log, positions: Mapping[str, int]) -> dict[str, ReadTopic]:
+    """The topics of a cut. ``positions``: by input, up to where the cut has all records."""
+    ids = log.watch([*positions, plan.tape_topic])
+    return {name: ReadTopic(id_, positions.get(name, 0)) for name, id_ in ids.items()}
 
 
-def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> dict[str, int]:
-    """By declared input that a task has ever read: where to continue. ``last`` is the record of its last cut.
+def resumed(plan: Plan, log: Log, last: InputRecord | None) -> dict[str, int]:
+    """By declared input that a task has ever read, and that the log gives an id: where to continue. ``last`` is the record of its last cut.
     Raises OtherHistoryError: one of them, or the tape, was deleted and created again since.
     """
-    known = log.topics()
-    declared = {one.name for one in plan.inputs if one.name in known}
-    notes = _noted(plan.app, partition, last, {*declared, plan.tape_topic}, declared)
-    return {
-        place.topic: at for place, at in _resumed(plan.app, log, notes).items() if place.topic in declared
-    }
+    declared = {one.name for one in plan.inputs}
+    noted, found = _noted(last, {*declared, plan.tape_topic}), dict[str, int]()
+    now = log.topic_ids(noted)
+    _check(plan.app, replaced(noted, now))
+    said, positions = provenance_of(last).topics, positions_read(last)
+    for name in declared & noted.keys():
+        passed = said[name].passed if name in said and now.get(name) == noted[name] else 0
+        found[name] = max(positions[name], passed)
+    return found
 
 
 def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
     """Check the topics that tasks of an app have read, and those of its ``inputs`` that they have left.
     Raises OtherHistoryError: one of them was deleted and created again since.
     """
-    _resumed(app, log, _history(app, log, {one.name for one in inputs}))
+    _check(app, replaced_topics(app, log, (one.name for one in inputs)))
 
 
 def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]:
     """The topics that were deleted and created again since tasks of an app have read them.
     Topics that tasks have left count if they are among the ``inputs``.
     """
-    found: dict[str, None] = {}
-    for note, positions in _history(app, log, set(inputs)):
-        found |= {
-            place.topic: None for place, at in positions.items() if not _is_same(log, note, {place: at})
-        }
+    changelog, wanted, found = changelog_in(log, app), set(inputs), dict[str, None]()
+    for number in range(log.partitions(changelog)) if changelog in log.topics() else ():
+        last = last_cut(log, TopicPartition(changelog, number))
+        noted = _noted(last, wanted | provenance_of(last).topics.keys())
+        found |= dict.fromkeys(replaced(noted, log.topic_ids(noted)))
     return list(found)
 
 
 def note_of_topics(log: Log, topics: Iterable[str]) -> bytes:
-    """What the log notes of the topics that a reader of history begins to read."""
-    return log.note(_beginnings(topics))
+    """What a reader of history notes of the topics that it begins to read."""
+    return msgspec.json.encode(log.topic_ids(topics), order="sorted")
 
 
-def check_same_topics(log: Log, note: bytes, topics: Iterable[str]) -> None:
-    """Check that the topics are still those of a note of ``note_of_topics``, maybe of another process.
+def check_same_topics(log: Log, note: bytes) -> None:
+    """Check that topics are still those of a note of ``note_of_topics``, maybe of another process.
     Raises OtherHistoryError: one of them was deleted and created again since.
     """
-    try:
-        log.resume(note, _beginnings(topics))
-    except OtherHistoryError as error:
+    noted = _decode_ids(note) if note else {}
+    for topic in replaced(noted, log.topic_ids(noted)):
         raise OtherHistoryError(
             "the topic was deleted and created again since its history began to be read",
             why="topic",
-            topic=error.topic,
+            topic=topic,
             hint="Nothing was published. Restore the old topic from a copy; or begin again with what is there now (rebuild --restart).",
-        ) from error
+        )
 
 
 def positions_read(last: InputRecord | None) -> dict[str, int]:
@@ -118,9 +120,10 @@ def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
     return {name: one.position for name, one in left.items() if is_there(name, one.position)}
 
 
-def noted_abandoned(log: Log, partition: int, left: Mapping[str, int]) -> dict[str, Abandoned]:
+def abandoned_here(log: Log, left: Mapping[str, int]) -> dict[str, Abandoned]:
     """Positions where inputs were left, on a log that they are new to."""
-    return {name: Abandoned(at, log.note({TopicPartition(name, partition): at})) for name, at in left.items()}
+    ids = log.topic_ids(left)
+    return {name: Abandoned(at, ids.get(name, "")) for name, at in left.items()}
 
 
 class CutHeaders:
@@ -129,79 +132,47 @@ class CutHeaders:
     From here on, commits are refused if a topic that the task reads or writes is deleted and created again.
     """
 
-    def __init__(
-        self, plan: Plan, log: Log, partition: int, last: InputRecord | None, versions: Sequence[str]
-    ) -> None:
-        self._plan, self._log, self._partition, before = plan, log, partition, provenance_of(last)
-        known, inputs = log.topics(), {one.name for one in plan.inputs}
+    def __init__(self, plan: Plan, log: Log, last: InputRecord | None, versions: Sequence[str]) -> None:
+        before, inputs = provenance_of(last), {one.name for one in plan.inputs}
         used = {*plan.outputs, plan.changelog_topic, plan.tape_topic, *inputs}
-        self.has_notes = bool(note_of_topics(log, used & known.keys()))
-        """Whether the log wants notes."""
+        self._ids, self._tape = log.watch(used & log.topics().keys()), plan.tape_topic
+        self.has_notes = bool(self._ids)
+        """Whether the log gives its topics ids, so that they are noted."""
         self.read: Mapping[str, RecordMark] = before.read
         """By input, the mark of the last record that the commits so far have read."""
-        reads = {} if last is None else tape.decode_cut(last.value or b"").positions
-        left = {**before.abandoned, **{name: Abandoned(at, before.topics) for name, at in reads.items()}}
+        left = dict(before.abandoned)
+        for name, at in ({} if last is None else tape.decode_cut(last.value or b"").positions).items():
+            topic = before.topics.get(name, ReadTopic(""))
+            left[name] = Abandoned(max(at, topic.passed), topic.id)
         self._abandoned = {name: one for name, one in left.items() if name not in inputs}
         self._versions = tuple(versions) if self.has_notes else ()
 
     def of(self, positions: Mapping[str, int], read: Mapping[str, RecordMark], rows: Contents) -> Headers:
         """The headers of a cut. ``positions``: by input, up to where it has no record that is not in the cut."""
-        topics = note_positions(self._plan, self._log, self._partition, positions) if self.has_notes else b""
+        ends = {**positions, self._tape: 0} if self.has_notes else {}
+        topics = {name: ReadTopic(self._ids[name], at) for name, at in ends.items() if name in self._ids}
         return Provenance(topics, {**read}, self._abandoned, rows, self._versions).headers
 
 
-def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
-    """The notes of all tasks of an app."""
-    changelog, known = changelog_in(log, app), log.topics()
-    for number in range(log.partitions(changelog)) if changelog in known else ():
-        last = last_cut(log, TopicPartition(changelog, number))
-        yield from _noted(app, number, last, known, [name for name in inputs if name in known])
-
-
-def _noted(
-    app: str, partition: int, last: InputRecord | None, topics: Collection[str], inputs: Collection[str]
-) -> Iterator[_Noted]:
-    """The notes with a task's last cut, and their positions: of ``topics`` that it reads, and of ``inputs`` that it has left."""
+def _noted(last: InputRecord | None, wanted: Collection[str]) -> dict[str, str]:
+    """The ids of those wanted topics that a task reads by its last cut, or has left."""
     said = provenance_of(last)
-    if last is None or not said.topics:
-        return
-    positions = {**tape.decode_cut(last.value or b"").positions, tape_of(app): 0}
-    yield (
-        said.topics,
-        {TopicPartition(name, partition): at for name, at in positions.items() if name in topics},
-    )
-    for name, one in said.abandoned.items():
-        if name in inputs and name not in positions:
-            yield one.topics, {TopicPartition(name, partition): one.position}
+    left = {name: one.topic for name, one in said.abandoned.items()}
+    return {
+        name: id_
+        for name, id_ in {**left, **{name: one.id for name, one in said.topics.items()}}.items()
+        if id_ and name in wanted
+    }
 
 
-def _is_same(log: Log, note: bytes, positions: Mapping[TopicPartition, int]) -> bool:
-    try:
-        log.resume(note, positions)
-    except OtherHistoryError:
-        return False
-    return True
-
-
-def _beginnings(topics: Iterable[str]) -> dict[TopicPartition, int]:
-    return {TopicPartition(topic, 0): 0 for topic in topics}
-
-
-def _resumed(app: str, log: Log, notes: Iterable[_Noted]) -> dict[TopicPartition, int]:
-    """Where to continue from noted positions. Names the app whose history is refused."""
-    found: dict[TopicPartition, int] = {}
-    try:
-        for note, positions in notes:
-            found |= log.resume(note, positions)
-    except OtherHistoryError as error:
+def _check(app: str, gone: Iterable[str]) -> None:
+    for topic in gone:
         raise OtherHistoryError(
             f"the topic was deleted and created again since the app {app!r} has read it. The positions of the app, and its history, are "
             "those of the old one",
             why="topic",
-            topic=error.topic,
-            partition=error.partition,
+            topic=topic,
             hint="Restore the old topic from a copy, if there is one, with the app's own topics; or go back to an archive or a snapshot that "
             "was made before. To begin again with the new topic, run the app under another name, or delete all of its own topics and its "
             "consumer group, too. `tailrace rebuild --order canonical` runs it on what is there now.",
-        ) from error
-    return found
+        )

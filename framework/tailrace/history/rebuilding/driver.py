@@ -26,7 +26,6 @@ from tailrace.core.errors import OptionError, SendsDifferError, TailraceError
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.provenance.judging import snapshot_provenance
 from tailrace.history.provenance.topics import check_same_topics
-from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
@@ -220,7 +219,7 @@ class _Rebuild:
     def _publish(self, job: Job, tasks: Sequence[TaskResult], report: RebuildReport) -> None:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
-            check_same_topics(past.log, job.topics, topics_of(past.plan, past.log))
+            check_same_topics(past.log, job.topics)
             if job.request.to.outputs != "none":
                 publish_outputs(job, tuple(one.outputs for one in tasks if one.outputs is not None))
             manifest = manifest_of(job, past, tasks, report.notes)

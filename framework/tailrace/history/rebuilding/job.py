@@ -47,7 +47,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
     """The commit of the log that targets and ends belong to."""
     topics: bytes = b""
-    """What the log notes of the topics that are read."""
+    """The ids of the topics that are read (``provenance.topics``)."""
     base: str | None = None
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()

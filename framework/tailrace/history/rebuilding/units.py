@@ -12,7 +12,6 @@ from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.provenance.topics import check_same_topics
-from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.failures import naming_canonical
@@ -48,7 +47,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
-            check_same_topics(past.log, unit.job.topics, topics_of(past.plan, past.log))
+            check_same_topics(past.log, unit.job.topics)
             with naming_canonical() if taped else nullcontext():
                 if unit.kind == "task" and followers is not None:
                     result = run_task(unit, past, work, attempt, followers=followers)

@@ -84,7 +84,7 @@ def replay(
                 PartitionReplay(
                     history, number, committed, store, options, report, *compared, on_progress
                 ).run()
-    check_same_topics(log, noted, topics)
+    check_same_topics(log, noted)
     if options.compare:
         _note_comparisons(options, report)
     report.seconds = time.perf_counter() - begun_s

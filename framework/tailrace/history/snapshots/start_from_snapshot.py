@@ -63,7 +63,7 @@ from tailrace.core.storage import Store
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.dead_letters.redriving import closed_letters
 from tailrace.history.provenance.judging import does, judge, new_nonce
-from tailrace.history.provenance.topics import abandoned_positions, note_positions, noted_abandoned
+from tailrace.history.provenance.topics import abandoned_here, abandoned_positions, read_topics
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, check_whole, rows_of
 from tailrace.history.reading.changelog import last_cut
@@ -368,9 +368,9 @@ class _Task:
             left = {} if last is not None else abandoned_positions(self._entry, log)
             read, replaced = self._entry.provenance.read, provenance_of(last)
             headers = Provenance(
-                topics=note_positions(plan, log, partition, positions),
+                topics=read_topics(plan, log, positions),
                 read={name: one for name, one in read.items() if name in positions or name in left},
-                abandoned=replaced.abandoned if last is not None else noted_abandoned(log, partition, left),
+                abandoned=replaced.abandoned if last is not None else abandoned_here(log, left),
                 rows=contents,
                 versions=replaced.versions,
             ).headers

@@ -128,7 +128,7 @@ class _Taking:
                 )
                 for number, one in left.items()
             ]
-        check_same_topics(self._log, noted, topics)
+        check_same_topics(self._log, noted)
         manifest = Manifest(
             id=draft.id,
             app=plan.app,

@@ -72,18 +72,13 @@ class ArchivedLog:
         """See ``Log.admin``; of the log, if there is one."""
         return PlainAdmin(self, lambda _topic: self._refuse()) if self.log is None else self.log.admin
 
-    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
-        """See ``Log.note``; of the log, for the topics that it has."""
-        return b"" if self.log is None else self.log.note(self._of_log(positions))
+    def topic_ids(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """See ``Log.topic_ids``; of the log, for the topics that it has."""
+        return {} if self.log is None else self.log.topic_ids(filter(self._log_of, topics))
 
-    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """See ``Log.resume``. Topics that only the archive has are not checked."""
-        if self.log is None:
-            return positions
-        return {**positions, **self.log.resume(note, self._of_log(positions))}
-
-    def _of_log(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: position for place, position in positions.items() if self._log_of(place.topic)}
+    def watch(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """See ``Log.watch``; of the log, for the topics that it has."""
+        return {} if self.log is None else self.log.watch(filter(self._log_of, topics))
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``; of the log: an archive has them with its records only."""

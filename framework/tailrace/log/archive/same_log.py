@@ -4,7 +4,7 @@ Theory. Another log, or one that has lost its end and has grown past it again, h
 a partition is joined, or archived further, archive and log are compared::
 
     the log's identity     if both are known they must be equal. A copy of a log has the same
-    the topic              must not have been deleted and created again since (``Log.resume``)
+    the topic              must not have been deleted and created again since (``log.same_topics``)
     its end                the log must reach as far as the archive
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold
 
@@ -23,6 +23,7 @@ from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.archive.layout import Archive, Chunk
 from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.same_topics import check_same
 
 _HINT = (
     "It is the archive of another log, or the log has lost its end since. Archive into another folder, and read the two apart: "
@@ -44,7 +45,7 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
             archive, f"the archive is of the log {archive.log_identity}, and this is the log {identity}"
         )
     try:
-        log.resume(archive.topic_note(place.topic), {place: 0})
+        check_same(log, {place.topic: archive.topic_note(place.topic).decode()})
     except OtherHistoryError as error:
         said = f"the topic {place.topic!r} was deleted and created again since it was archived"
         raise _other(archive, said) from error

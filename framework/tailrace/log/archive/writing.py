@@ -19,6 +19,7 @@ from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.same_topics import check_same
 
 _AT_ONCE = 2_000
 _LOCK = "_lock"
@@ -106,8 +107,7 @@ class _Archiving:
             for name in names:
                 for number in range(known[name].partitions if name in archived else 0):
                     check_same_log(archive, self._log, TopicPartition(name, number))
-            beginnings = {TopicPartition(name, 0): 0 for name in names}
-            noted = self._log.note(beginnings)
+            ids = self._log.topic_ids(names)
             for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
@@ -117,13 +117,13 @@ class _Archiving:
                         path=archive.folder.shown,
                         hint="It is the archive of another log: archive into another folder.",
                     )
-                note = archive.topic_note(name) or self._log.note({TopicPartition(name, 0): 0})
+                note = archive.topic_note(name) or ids.get(name, "").encode()
                 if before != known[name] or note != archive.topic_note(name):
                     archive.note_topic(name, known[name], note)
                 for number, end in enumerate(ends.offsets[name]):
                     self._partition(TopicPartition(name, number), end)
                 self._report.topics += 1
-            self._log.resume(noted, beginnings)
+            check_same(self._log, ids)
             archive.note_ends(ends)
         return self._report
 

@@ -9,7 +9,7 @@ and asked for again within each commit, after the last record of the transaction
 everything in the transaction was read from, and written to, the topic that was there at the start. If not, the commit is refused.
 The question is on its way while the transaction's records are sent, so it hardly delays the commit.
 
-What happens while no process runs is found by the next start, from the notes in the changelog: see ``note``.
+What happens while no process runs is found by the next start, from the ids in the changelog: see ``log.same_topics``.
 """
 
 from __future__ import annotations
