@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
@@ -17,9 +17,10 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.errors import OtherHistoryError
+from tailrace.core.errors import OtherHistoryError, SnapshotMismatchError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.provenance.judging import (
     DOES,
     Ahead,
@@ -37,25 +38,49 @@ from tailrace.history.provenance.judging import (
 from tailrace.history.provenance.topics import check_same_topics, resumed
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning
+from tailrace.history.reading.changelog import last_cut
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import start_from
-from tailrace.log import TopicSettings
+from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.same_topics import check_same, replaced
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
-from tailrace.state.provenance import Abandoned, Provenance, ReadTopic
+from tailrace.state.contents import Contents
+from tailrace.state.provenance import Abandoned, Provenance, ReadTopic, provenance_of
 from tailrace.state.snapshots import Snapshot
 from tailrace.testing import MemoryLog
 from tests.history.rebuilding.lived import request
-from tests.history.test_lost_ends import live
-from tests.runtime.state_world import World
+from tests.runtime.served import Tick
+from tests.runtime.state_world import KEYS, World
+from tests.runtime.tallies import check_counts, ticks
 
 ANSWERS: tuple[type[Judgement], ...] = (Same, Ahead, Other, Unknown)
 ROUNDS = 5
 _ONE = TopicSettings(1)
+
+
+def tell(world: World, first: int, *, amount: int) -> None:
+    """Ticks of an amount come."""
+    for one in ticks(KEYS, ROUNDS, first):
+        tick = msgspec.structs.replace(msgspec.json.decode(one.value or b"", type=Tick), amount=amount)
+        world.log.append_all([one._replace(value=msgspec.json.encode(tick))])
+
+
+def live(world: World, first: int, *, amount: int) -> None:
+    tell(world, first, amount=amount)
+    world.run()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    live(made, 0, amount=1)
+    yield made
+    made.log.close()
 
 
 class Judged(World):
@@ -77,9 +102,9 @@ class Judged(World):
             before.rename(log)
             self.log = EmbeddedLog(log)
         if answer is not Ahead:
-            live(self, ROUNDS, amount=3)
+            live(self, ROUNDS if answer is Other else 2 * ROUNDS, amount=3)
         if answer is Unknown:
-            live(self, 2 * ROUNDS, amount=3)  # the commit that follows is deleted, too
+            live(self, 3 * ROUNDS, amount=3)  # the commit that follows is deleted, too
             for number in range(self.plan.partitions):
                 self.log.delete_before("tally.tape", number, self.log.end_offset("tally.tape", number) - 1)
         self.stores.clear()
@@ -145,6 +170,16 @@ def test_each_answer_is_given_and_each_caller_does_what_it_has_to(
     folded = AppHistory(plan, log).committed(number, with_rows=True).rows
     assert folded is not None
     assert world.rows()[number] == {row: one for row, one in folded.rows() if row[:1] == rows.STATE}
+    # The log decides: nothing of it is lost or repeated.
+    rounds = {Same: 3, Ahead: 1, Other: 2, Unknown: 4}[answer]
+    live(world, rounds * ROUNDS, amount=1)
+    check_counts(log, KEYS, (rounds + 1) * ROUNDS)
+    if answer is not Unknown:
+        options = ReplayOptions(compare=True, any_environment=True)
+        assert not replay(plan, log, options).differences.count
+    if is_lost:
+        with pytest.raises(SnapshotMismatchError, match="does not stand where"):
+            world.run(start=world.start(world.made.id, replace=True))
 
 
 def test_a_rebuild_from_a_lost_end_is_refused_and_a_comparison_shows_it(tmp_path: Path) -> None:
@@ -176,9 +211,7 @@ def test_nothing_but_what_the_log_has_is_taken_up_where_the_log_can_restore_it()
             assert "take" not in row[1:]
 
 
-def test_a_commit_is_found_by_its_number_and_known_by_the_one_that_follows_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    live(world, 0, amount=1)
+def test_a_commit_is_found_by_its_number_and_known_by_the_one_that_follows_it(world: World) -> None:
     for number in range(world.plan.partitions):
         cut = world.cut(number)
 
@@ -200,7 +233,6 @@ def test_a_commit_is_found_by_its_number_and_known_by_the_one_that_follows_it(tm
         assert answer(msgspec.structs.replace(cut, tape=1)) is Other
         world.log.delete_before("tally.tape", number, 2)
         assert answer(begun) is Unknown
-    world.log.close()
 
 
 def test_the_last_record_read_is_compared_unless_it_was_deleted_or_compacted() -> None:
@@ -223,6 +255,49 @@ def test_the_last_record_read_is_compared_unless_it_was_deleted_or_compacted() -
     assert answer("compacted", other) is Unknown
     log.delete_before("kept", 0, 4)
     assert answer("kept", other) is Unknown
+
+
+@pytest.mark.parametrize(("amount", "fits"), [(1, True), (4, False)])
+def test_a_snapshot_does_not_begin_an_app_in_a_log_that_has_other_records(
+    world: World, tmp_path: Path, amount: int, fits: bool
+) -> None:
+    """There is no commit to compare, so the last record of each input is."""
+    made, other = world.take(), World(tmp_path / "other")
+    tell(other, 0, amount=amount)
+    if fits:
+        other.run(start=world.start())
+        assert [other.cut(number).totals for number in range(4)] == [
+            world.cut(number).totals for number in range(4)
+        ]
+    else:
+        with pytest.raises(OtherHistoryError, match="has read another record at offset"):
+            other.run(start=world.start())
+        assert AppHistory(other.plan, other.log).committed(0).cut is None
+        other.run()
+        base = {"base": str(world.folder / "snapshots"), "base_id": made.id}
+        with pytest.raises(OtherHistoryError, match="has read another record at offset"):
+            rebuild(request(other.folder, order="canonical", **base), LocalEngine(1))
+    other.log.close()
+
+
+def test_marks_and_rows_go_with_a_state_that_begins_with_a_snapshot_or_moves(
+    world: World, tmp_path: Path
+) -> None:
+    world.take()
+    copy = world.app.renamed("copy").plan()
+    prepare_log(world.log, copy, create_declared=True)
+    start_from(copy, 0, world.log, MemoryStore(), world.start(), 1)
+
+    def noted(log: EmbeddedLog, name: str) -> tuple[Mapping[str, RecordMark], Contents | None]:
+        found = provenance_of(last_cut(log, TopicPartition(f"{name}.changelog", 0)))
+        return found.read, found.rows
+
+    wanted = noted(world.log, "tally")
+    assert all(wanted)
+    assert noted(world.log, "copy") == wanted
+    with closing(EmbeddedLog(tmp_path / "moved")) as other:
+        move_apps([world.plan], world.log, other)
+        assert noted(other, "tally") == wanted
 
 
 # --- topics
@@ -254,11 +329,8 @@ def test_a_topic_is_another_one_if_it_has_another_id_of_the_same_log() -> None:
     check_same_topics(log, b"")
 
 
-def test_a_position_is_continued_behind_offsets_without_a_record_in_the_same_topic_only(
-    tmp_path: Path,
-) -> None:
-    world, log = World(tmp_path), WithIds()
-    live(world, 0, amount=1)
+def test_a_position_is_continued_behind_offsets_without_a_record_in_the_same_topic_only(world: World) -> None:
+    log = WithIds()
     cut = msgspec.structs.replace(world.cut(0), positions={"ticks": 5})
     topics = {name: ReadTopic(id_, 7 if name == "ticks" else 0) for name, id_ in IDS.items()}
 
@@ -278,4 +350,3 @@ def test_a_position_is_continued_behind_offsets_without_a_record_in_the_same_top
         assert raised.value.topic == gone
     with pytest.raises(OtherHistoryError, match="since the app 'tally' has read it"):
         at({**IDS, "ticks": "log/second"}, Provenance(abandoned={"ticks": Abandoned(4, IDS["ticks"])}))
-    world.log.close()

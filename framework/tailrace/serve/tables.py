@@ -40,7 +40,7 @@ from tailrace.core.values.json_values import as_json_value
 from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import spell
-from tailrace.history.reading.stretches import first
+from tailrace.history.provenance.judging import Same, judge_read
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
 from tailrace.log.same_topics import check_same
 from tailrace.log.threads import in_thread
@@ -328,8 +328,7 @@ class TableRestore(Restore):
 
     def _has(self, last: RecordMark | None) -> bool:
         """Whether the log has the last record of the copy. If it was compacted away, the copy is filled again."""
-        record = None if last is None else first(self.log, *self.changelog, last.offset)
-        return last is None or (record is not None and RecordMark.of(record) == last)
+        return last is None or isinstance(judge_read(self.log, *self.changelog, last), Same)
 
     def _declared(self) -> str:
         topic = self.rows.topic

@@ -95,16 +95,10 @@ class Within(Unknown):
 
 
 Use = Literal[
-    "store",
-    "start",
-    "parent",
-    "base on tape",
-    "base in canonical order",
-    "comparison",
-    "input",
-    "input of snapshot",
-]
+    "store", "start", "parent", "base on tape", "base in canonical order", "comparison", "input", "input of snapshot"
+]  # fmt: skip
 Does = Literal["take", "refill", "leave", "full", "refuse", "report"]
+_ANSWERS: Final = (Same, Ahead, Other, Unknown)
 DOES: Final[Mapping[Use, tuple[Does, Does, Does, Does]]] = {
     # what is taken up                          Same    Ahead     Other     Unknown
     "store": ("take", "refill", "refill", "refill"),  # also the commit that a restore was reading toward
@@ -123,11 +117,7 @@ place; refuse; report a difference.
 
 def does(use: Use, found: Judgement) -> Does:
     """What follows from an answer."""
-    return next(
-        one
-        for kind, one in zip((Same, Ahead, Other, Unknown), DOES[use], strict=True)
-        if isinstance(found, kind)
-    )
+    return DOES[use][next(at for at, kind in enumerate(_ANSWERS) if isinstance(found, kind))]
 
 
 def new_nonce() -> bytes:
