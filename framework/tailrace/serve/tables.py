@@ -42,6 +42,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import spell
 from tailrace.history.provenance.judging import Same, judge_read
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
+from tailrace.log.opening import open_log
 from tailrace.log.same_topics import check_same
 from tailrace.log.threads import in_thread
 from tailrace.runtime.restore import ChangelogEnd, Restore
@@ -286,7 +287,9 @@ class TableRestore(Restore):
         """See ``Restore``."""
         empty = yield from super().emptied(now_ms)
         topic = self.changelog.topic
-        id_ = self.log.topic_ids([topic]).get(topic, "")
+        # A log that watches a topic is of no use any more when the topic is replaced.
+        with closing(open_log(self.log.place, self.log.options)) as other:
+            id_ = other.watch([topic]).get(topic, "")
         empty = replace(empty, core=_encode(_Source(self.log.identity, id_, self._declared(), None)))
         self.store.write({}, empty.encode())
         return empty

@@ -159,7 +159,7 @@ def close_letters(
     log.create_topic(notes, TopicSettings(1, compacted=True))
     with closing(log.writer(redrive_transactional_id(app))) as writer:
         closed = closed_letters(log, app, _refuse_hidden)
-        note = msgspec.json.encode(Note(how, log.topic_ids([topic]).get(topic, "")))
+        note = msgspec.json.encode(Note(how, log.watch([topic]).get(topic, "")))
         pending: list[str] = []
         for letter in letters:
             if (found := list_of(letter)) is not outcome.done:

@@ -64,7 +64,7 @@ def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]
 
 def note_of_topics(log: Log, topics: Iterable[str]) -> bytes:
     """What a reader of history notes of the topics that it begins to read."""
-    return msgspec.json.encode(log.topic_ids(topics), order="sorted")
+    return msgspec.json.encode(log.watch(topics), order="sorted")
 
 
 def check_same_topics(log: Log, note: bytes) -> None:
@@ -122,7 +122,7 @@ def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
 
 def abandoned_here(log: Log, left: Mapping[str, int]) -> dict[str, Abandoned]:
     """Positions where inputs were left, on a log that they are new to."""
-    ids = log.topic_ids(left)
+    ids = log.watch(left)
     return {name: Abandoned(at, ids.get(name, "")) for name, at in left.items()}
 
 

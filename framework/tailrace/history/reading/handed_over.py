@@ -54,8 +54,7 @@ def note_handed_over(
                 )
     log.create_topic(HANDED_OVER, TopicSettings(1, compacted=True))
     note = _Past(
-        log.topic_ids([rows]).get(rows, ""),
-        [(place.topic, place.partition, at) for place, at in before.items()],
+        log.watch([rows]).get(rows, ""), [(place.topic, place.partition, at) for place, at in before.items()]
     )
     with closing(log.writer(HANDED_OVER)) as writer:
         writer.append([Output(HANDED_OVER, rows.encode(), msgspec.json.encode(note), now_ms)])

@@ -107,7 +107,7 @@ class _Archiving:
             for name in names:
                 for number in range(known[name].partitions if name in archived else 0):
                     check_same_log(archive, self._log, TopicPartition(name, number))
-            ids = self._log.topic_ids(names)
+            ids = self._log.watch(names)
             for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
