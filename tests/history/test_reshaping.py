@@ -168,7 +168,7 @@ def killed_after(life: Life, step: str) -> None:
     """The command, in a process that kills itself after a step."""
     command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.resized:of_2"]
     command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}"}
     killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
