@@ -93,12 +93,17 @@ def test_on_disk_under_faults_replayed_and_rebuilt(name: str, seeds: range, tmp_
             world.rest(ends=True)
             assert_equal(world.outputs(app, case.topics), case.expected, "under faults")
             assert not world.replay().differences.count
-            for order in ("tape", "canonical"):
+            for order in orders_of(world):
                 assert remade(world, place(name, seed), order, case.topics)[0] == case.expected
             if (
                 name != "failing"
             ):  # with some keys, a timer may fire before the commit whose tape says that it failed
                 check_some_keys(world, place(name, seed))
+
+
+def orders_of(world: World) -> tuple[str, ...]:
+    """In which orders its history can be run again: operators that feed each other have no stages."""
+    return ("tape",) if world.plan.circles else ("tape", "canonical")
 
 
 def remade(

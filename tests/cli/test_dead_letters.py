@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tailrace.core.records import Output
+from tailrace.core.unit_ids import RecordIds
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli import shop
 from tests.cli.commands import SHOP, TO_THE_END, done, records, run
@@ -116,7 +117,13 @@ def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
     ]
     ((_, again),) = records(ran, "shop.inbox")
     said = {"letter": letter["id"], "input": "purchases", "partition": number, "offset": first.offset}
-    assert again.headers == (("tailrace-redriven", msgspec.json.encode(said)), ("trace", b"7"))
+    (name, value), *rest = again.headers
+    unit = RecordIds("purchases", number, None).id_of(first).hex()
+    assert (name, msgspec.json.decode(value), rest) == (
+        "tailrace-redriven",
+        said | {"unit": unit},
+        [("trace", b"7")],
+    )
     assert again[1:4] == first[1:4]  # timestamp, key, value
 
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tailrace.cli import append as appending
-from tailrace.core.errors import AppMovedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.reading.residence import Move, check_lives_here, note_move
+from tailrace.history.provenance.moves import Move, check_lives_here, note_move
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import SHOP, Ended, done, records, run
 from tests.cli.odd import oddities
@@ -310,7 +310,7 @@ def test_an_append_that_is_stopped_names_the_row_to_continue_with(
 def test_events_of_an_app_that_has_left_the_log_are_refused_with_its_new_place(folder: Path) -> None:
     with closing(EmbeddedLog(folder, create=False)) as opened:
         note_move(opened, ["shop"], Move("left", "00", "kafka://elsewhere:9092"))
-        with pytest.raises(AppMovedError):
+        with pytest.raises(OtherHistoryError):
             check_lives_here(opened, "shop")
     ended = append(folder, "purchases", "--app", SHOP, stdin=GOOD)
     assert ended.code == 1

@@ -156,7 +156,9 @@ def test_other_code_is_found_and_named(lived, capsys, monkeypatch) -> None:
     assert run(lived, "--compare", "--json") == 1
     said = json.loads(capsys.readouterr().out)
     kinds = {one["kind"] for one in said["first"]}
-    assert kinds == {"output", "state"}
+    assert kinds == {"output", "state", "position"}, (
+        "it also sends nothing, and the number of its sends is in the cut"
+    )
     change = next(one for one in said["first"] if one["kind"] == "state")["changes"][0]
     assert change == {"label": "count", "was": "3", "is": "6"}
     assert said["more_outputs"] > 0

@@ -10,7 +10,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError
-from tailrace.history.reading.commit_identity import new_nonce
+from tailrace.history.provenance.judging import new_nonce
 from tailrace.history.reading.stretches import source
 from tailrace.state import MemoryStore
 from tests.runtime.world import LINEAGE, World, run_dry

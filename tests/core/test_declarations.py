@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from datetime import date, timedelta
 from typing import Any, ClassVar
 
@@ -119,13 +117,6 @@ def test_what_is_declared_stays_what_it_is_and_is_planned_by_its_stable_name() -
     assert (inner.watermark, inner.own) == ("upstream", True)
     assert (outer.key_of, outer.late) == (None, "handle")
     assert (outer.watermark, outer.out_of_order_ms) == ("events", 1_800_000)
-    routes = [route for one in plan.inputs for route in one.routes]
-    for actor in plan.actors:
-        routes += [*actor.event_timers.values(), *actor.processing_timers.values()]
-        routes += [message.route for message in actor.messages.values()]
-    salts = {route.salt for route in routes}
-    assert len(salts) == len(routes)
-    assert all(0 <= salt < 1 << 64 for salt in salts)
 
 
 def test_a_further_declaration_makes_another_plan() -> None:
@@ -145,28 +136,6 @@ def test_the_key_of_an_actor_without_topics_is_what_its_context_says() -> None:
         def pinged(self, message: Ping, ctx: tr.Context[int]) -> None: ...
 
     assert other.plan().actors[0].key_codec.encode(1) == b"\0\0\0\0\0\0\0\x01"
-
-
-def test_a_salt_is_the_same_whatever_the_hash_seed_and_the_name_of_the_method() -> None:
-    program = (
-        "import tailrace as tr, msgspec\n"
-        "class Ping(msgspec.Struct): k: str\n"
-        "app = tr.App('a'); t = app.topic('t', Ping, key='k')\n"
-        "def declare(method):\n"
-        "    def handle(self, event: Ping, ctx: tr.Context[str]) -> None: ...\n"
-        "    return type(tr.Actor)('A', (tr.Actor,), {method: tr.process(t)(handle)})\n"
-        "import sys\n"
-        "app.actor(declare(sys.argv[1]))\n"
-        "print(app.plan().inputs[0].routes[0].salt)\n"
-    )
-
-    def salt(seed: str, method: str) -> bytes:
-        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
-        return subprocess.run(
-            [sys.executable, "-c", program, method], env=environment, check=True, capture_output=True
-        ).stdout
-
-    assert salt("1", "handle") == salt("2", "handled") != b""
 
 
 # --- fields ---

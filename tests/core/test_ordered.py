@@ -125,8 +125,8 @@ def test_a_stream_that_an_actor_feeds_itself_is_no_other_input(others: bool) -> 
 
 def test_what_waits_in_scratch_files_comes_out_in_order_however_many_runs_there_are() -> None:
     plan = joining().plan()
-    waiting, random, taken = Waiting(plan.inputs), Random(0), list[tuple[int, int, int]]()
     task = Task(plan, 0, MemoryStore(), lineage=b"joining")
+    waiting, random, taken = Waiting(task._inputs), Random(0), list[tuple[int, int, Any]]()
     pushed: list[tuple[int, int, int]] = []
     for offset in range(MOST_OF_A_TIER * 6):
         number = random.randrange(2)

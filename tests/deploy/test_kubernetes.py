@@ -68,7 +68,7 @@ def test_a_command_is_understood(one: dict[str, Any], all_: list[dict[str, Any]]
                 environment |= settings_of(all_)
         found = understood(container["args"], environment)
         grace_s = one["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30)
-        assert environment["TAILRACE_LOG"] == found.options["folder"]
+        assert environment["TAILRACE_LOG"] == (found.options.get("folder") or found.options.get("log"))
         assert one["spec"].get("replicas", 1) <= found.partitions
         assert found.grace_ms < 1_000 * grace_s
 

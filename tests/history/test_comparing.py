@@ -173,22 +173,22 @@ def test_what_no_actor_explains_is_described_in_bytes() -> None:
     ]
 
 
-def test_a_timer_with_another_seed_is_named() -> None:
+def test_a_timer_with_another_cause_is_named() -> None:
     """Nothing else of it can be seen, before its handler draws."""
     actor = make_app().plan().actors[0]
     prefix = rows.actor_prefix(actor.name) + rows.escaped(b"k")
     one, other = (
         sorted(
             rows.gathered(
-                {b"": rows.WITH_TIMER_ROWS + b"\x80", timer: rows.encode_timer(rows.Timer(1_000, seed))}
+                {b"": rows.WITH_TIMER_ROWS + b"\x80", timer: rows.encode_timer(rows.Timer(1_000, cause))}
             ).items()
         )
         for timer in (rows.timer_row(b"", rows.EVENT_TIME, b"nlate"),)
-        for seed in (7, 8)
+        for cause in (b"\x07", b"\x08")
     )
     was, now = ([(prefix + rest, value) for rest, value in side] for side in (one, other))
     assert [tuple(one) for one in MatchedKey(prefix, was, now).describe(actor, {})] == [
-        ("the seed of timer 'late'", "7", "8")
+        ("the cause of timer 'late'", "07", "08")
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.history.snapshots.taking import take_snapshot
@@ -152,7 +152,7 @@ def test_another_topic_of_its_name_is_read_from_the_beginning(life: Life) -> Non
     start = life.take("cash")
     cards = [KEYS[0][0], KEYS[1][0], *many(50)]
     copied(life, cards)
-    with pytest.raises(SnapshotMismatchError, match=r"has read another record at offset \d+ of 'cards'"):
+    with pytest.raises(OtherHistoryError, match=r"has read another record at offset \d+ of 'cards'"):
         life.run("cash", "cards", start=life.start(start, "tills", "cash", "cards"))
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(start, "other", "cash"))
@@ -180,4 +180,4 @@ def test_a_state_rebuilt_from_a_snapshot_continues_where_it_was_left(
 def test_a_snapshot_does_not_name_inputs_that_the_app_reads(life: Life) -> None:
     life.go_on()
     found = Snapshots(life.place, "tills").open(life.take("cash", "cards")).manifest
-    assert [one.abandoned for one in found.tasks] == [{}] * PARTITIONS
+    assert [one.provenance.abandoned for one in found.tasks] == [{}] * PARTITIONS

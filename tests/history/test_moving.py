@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.core.errors import AppMovedError, LogUnavailableError, TaskOwnedError, UsageError
+from tailrace.core.errors import LogUnavailableError, OtherHistoryError, TaskOwnedError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.moving.copying import CopyStatus
 from tailrace.history.moving.moving import give_up_move, move_apps
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.appending import Appender
@@ -71,7 +71,7 @@ def logs(tmp_path) -> Iterator[Logs]:
 def lives(log: EmbeddedLog, app: str) -> bool:
     try:
         check_lives_here(log, app)
-    except AppMovedError:
+    except OtherHistoryError:
         return False
     return True
 
@@ -143,14 +143,14 @@ def test_a_move_that_is_given_up_leaves_the_apps_where_they_were(logs, tmp_path)
     interrupted_at_its_end(logs)
     give_up_move(PLANS, logs.old, logs.new)
     logs.live(logs.old)
-    with pytest.raises(AppMovedError, match="its move to this log was given up"):
+    with pytest.raises(OtherHistoryError, match="its move to this log was given up"):
         check_lives_here(logs.new, "first")
-    with pytest.raises(AppMovedError, match="the target has records in") as refused:
+    with pytest.raises(OtherHistoryError, match="the target has records in") as refused:
         move_apps(PLANS, logs.old, logs.new)  # its copies are older than what the apps have done since
     assert "use another log or prefix" in refused.value.hint
     third = EmbeddedLog(tmp_path / "third")
     move_apps(PLANS, logs.old, third)
-    with pytest.raises(AppMovedError, match="lives on the target"):
+    with pytest.raises(OtherHistoryError, match="lives on the target"):
         give_up_move(PLANS, logs.old, third)
     logs.live(third)
     logs.check(third)
@@ -177,7 +177,7 @@ def test_a_target_with_records_in_the_topics_is_refused(logs) -> None:
     for topic in ("steps", "alarms"):
         logs.new.create_topic(topic, settings[topic])  # without records it does no harm
     logs.new.append_all([Output("steps", b"k", b"v", 1)] * 3, 0)
-    with pytest.raises(AppMovedError, match="the target has records in 'steps' already"):
+    with pytest.raises(OtherHistoryError, match="the target has records in 'steps' already"):
         move_apps(PLANS, logs.old, logs.new)
     assert lives(logs.old, "first")
 
@@ -186,7 +186,7 @@ def test_what_others_write_to_the_target_between_two_attempts_is_found(logs) -> 
     with failing(logs.new, 12), pytest.raises(LogUnavailableError):
         move_apps(PLANS, logs.old, logs.new)
     logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
-    with pytest.raises(AppMovedError, match="'steps' partition 0 has records on the target that are not"):
+    with pytest.raises(OtherHistoryError, match="'steps' partition 0 has records on the target that are not"):
         move_apps(PLANS, logs.old, logs.new)
 
 
@@ -205,7 +205,7 @@ def test_an_app_does_not_arrive_if_the_copied_state_differs(logs, what: str) -> 
         ],
         place.partition,
     )
-    with pytest.raises(AppMovedError, match="differs from the one on the source"):
+    with pytest.raises(OtherHistoryError, match="differs from the one on the source"):
         move_apps(PLANS, logs.old, logs.new)
     assert not lives(logs.old, "first")
     assert not lives(logs.new, "first")
@@ -216,6 +216,6 @@ def test_an_app_does_not_arrive_if_a_topic_has_another_end(logs) -> None:
         if status.done == status.all:
             logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
 
-    with pytest.raises(AppMovedError, match=r"'steps' partition 0 ends at \d+ on the target"):
+    with pytest.raises(OtherHistoryError, match=r"'steps' partition 0 ends at \d+ on the target"):
         move_apps(PLANS, logs.old, logs.new, written_meanwhile)
     assert not lives(logs.new, "first")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,9 +10,10 @@ from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, OffsetGoneError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import fold, last_cut
-from tailrace.history.reading.cut_notes import cut_header, header_of
 from tailrace.history.reading.stretches import first, last, scan, source
 from tailrace.log import TopicPartition, TopicSettings
+from tailrace.state.contents import Contents
+from tailrace.state.provenance import HEADER, NOTHING, Abandoned, Provenance, ReadTopic, provenance_of
 from tailrace.testing import MemoryLog
 
 
@@ -148,40 +146,16 @@ def test_a_record_without_a_key_is_nobodys_row() -> None:
         fold(log, PLACE, 0)
 
 
-def test_headers_of_a_cut_are_read_beside_others_and_a_damaged_one_is_an_error() -> None:
-    headers = (*cut_header("other", ["of", "another", "kind"]), *cut_header("left", {"orders": 7}))
-    cut = InputRecord(7, 1_000, b"", b"", headers)
-    assert header_of(cut, "left", dict[str, int]) == {"orders": 7}
-    assert header_of(cut, "note", bytes) is header_of(None, "note", bytes) is None
-    with pytest.raises(CorruptStateError, match="the header 'other' of a cut cannot be read"):
-        header_of(cut, "other", bytes)
-
-
-FIRST_IN_FOUR_THREADS = """
-import sys, threading
-from msgspec import defstruct
-from tailrace.history.reading.cut_notes import cut_header, header_in
-
-sys.setswitchinterval(1e-6)
-fields = [(f"n{at}", int, 0) for at in range(30)]
-inner = [defstruct(f"Inner{at}", fields) for at in range(1_000)]
-kinds = [defstruct(f"Kind{at}", [("some", list[one]), *fields]) for at, one in enumerate(inner)]
-headers, together = cut_header("note", {"some": [{"n0": 7}]}), threading.Barrier(4)
-
-def read():
-    for kind, one in zip(kinds, inner):
-        together.wait()
-        assert header_in(headers, "note", kind) == kind([one(7)])
-
-threads = [threading.Thread(target=read) for _ in range(4)]
-for one in threads:
-    one.start()
-for one in threads:
-    one.join()
-"""
-
-
-def test_threads_may_be_the_first_to_read_a_header_of_a_type() -> None:
-    """msgspec prepares a type at its first use. Two threads that do so at once end the process by SIGSEGV."""
-    ended = subprocess.run([sys.executable, "-c", FIRST_IN_FOUR_THREADS], check=False, capture_output=True)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+def test_the_provenance_of_a_cut_is_read_beside_other_headers_and_a_damaged_one_is_an_error() -> None:
+    said = Provenance(
+        topics={"orders": ReadTopic("log/id", 5)},
+        abandoned={"orders": Abandoned(7)},
+        rows=Contents(3, 4),
+        versions=("1", "2"),
+    )
+    cut = InputRecord(7, 1_000, b"", b"", (("other", b"of another kind"), *said.headers))
+    assert provenance_of(cut) == said
+    assert provenance_of(cut._replace(headers=())) == provenance_of(None) == NOTHING
+    assert NOTHING.headers == ()
+    with pytest.raises(CorruptStateError, match="the header 'provenance' of a cut cannot be read"):
+        provenance_of(cut._replace(headers=((HEADER, b"of another kind"),)))

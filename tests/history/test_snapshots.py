@@ -14,7 +14,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import CorruptStateError, SnapshotMismatchError
+from tailrace.core.errors import CorruptStateError, OtherHistoryError, SnapshotMismatchError
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import taped_beginning
@@ -189,7 +189,7 @@ def test_another_log(world, tmp_path) -> None:
     world.take()
     log = EmbeddedLog(tmp_path / "another")
     prepare_log(log, world.plan, create_declared=True)
-    with pytest.raises(SnapshotMismatchError, match="belongs to another log"):
+    with pytest.raises(OtherHistoryError, match="belongs to another log"):
         start_from(world.plan, 0, log, MemoryStore(), world.start(), 1)
     log.close()
 

@@ -22,7 +22,6 @@ from tailrace.core.storage import Store
 from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import base_name
-from tailrace.history.reading.commit_identity import standing, tape_record
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -252,12 +251,15 @@ def test_a_commit_alone_is_told_too(billing: Billing) -> None:
     assert cut_changes(None, None) == cut_changes(cut, cut) == []
 
 
-def test_canonical_order_replaces_a_state_only_where_no_timer_would_fire_twice(billing: Billing) -> None:
-    """It has its own clock: the time that has passed since the last record, no record tells."""
+def test_stages_end_at_the_clock_and_the_watermarks_of_the_service_though_no_record_tells_them(
+    billing: Billing,
+) -> None:
     billing.passes(3)
     assert billing.billed() == billing.owed()
     made = canonical(billing)
-    refused(billing, made, "would fire a second time", "Subscriber 'who-", "timer 'day' at ")
+    billing.run(billing.start(made))
+    assert billing.cut(0).base == made
+    assert billing.billed() == billing.owed()
     billing.passes(1)
     assert billing.billed() == billing.owed()
 
@@ -270,8 +272,8 @@ def test_canonical_order_replaces_a_state_that_it_agrees_with(billing: Billing) 
     assert billing.billed() == billing.owed()
 
 
-def test_canonical_order_does_not_take_a_timer_away_that_the_app_has_still_to_fire(tmp_path: Path) -> None:
-    """The records are stamped later than the app's clock: what it has not billed yet is fired in the rebuild."""
+def test_stages_go_no_further_than_the_clock_of_the_service(tmp_path: Path) -> None:
+    """The records are stamped later: what it has not billed yet is not fired in the rebuild."""
     billing = Billing(tmp_path, by_clock)
     billing.join()
     ahead = billing.clock_ms
@@ -280,26 +282,8 @@ def test_canonical_order_does_not_take_a_timer_away_that_the_app_has_still_to_fi
     billing.clock_ms = ahead
     billing.run()
     made = canonical(billing)
-    refused(billing, made, "would never fire", "Subscriber 'who-", "timer 'day' at ")
+    billing.run(billing.start(made))
+    assert billing.cut(0).base == made
     billing.passes(4)
     assert billing.billed() == billing.owed()
     billing.log.close()
-
-
-def test_a_record_of_the_tape_is_found_by_its_number(billing: Billing) -> None:
-    billing.passes(3)
-    for number in range(PARTITIONS):
-        cut = billing.cut(number)
-        found = [tape_record(billing.plan, billing.log, number, at) for at in range(cut.tape)]
-        assert [one.number if one else None for one in found] == [*range(cut.tape)]
-        assert tape_record(billing.plan, billing.log, number, cut.tape) is None
-        assert standing(billing.plan, billing.log, number, cut).in_log
-        later = msgspec.structs.replace(cut, tape=cut.tape + 1)
-        assert standing(billing.plan, billing.log, number, later).in_log is False
-        billing.log.delete_before(f"{billing.app.name}.tape", number, 1)
-        first = msgspec.structs.replace(cut, tape=1)
-        assert (
-            standing(billing.plan, billing.log, number, first).in_log is False
-        )  # commit 1 does not follow it
-        billing.log.delete_before(f"{billing.app.name}.tape", number, 2)
-        assert standing(billing.plan, billing.log, number, first).in_log is None

@@ -17,8 +17,6 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.cut_notes import LEFT, VERSIONS, cut_header, header_of
-from tailrace.history.reading.left_inputs import Abandoned, abandoned_with
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
@@ -28,6 +26,7 @@ from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.snapshot_start import begin_all, with_snapshot_settled
 from tailrace.state import MemoryStore
+from tailrace.state.provenance import Abandoned, Provenance, provenance_of
 from tests.runtime.served import Tick
 from tests.runtime.state_world import KEYS, ROUNDS, World, edited
 from tests.runtime.tallies import ticks
@@ -310,15 +309,14 @@ def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None
 
 def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world) -> None:
     """Otherwise an older version would be admitted, and an input that is declared again would be read from another place."""
-    left, place = {"gone": Abandoned(7, b"note")}, TopicPartition(world.plan.changelog_topic, 0)
+    place = TopicPartition(world.plan.changelog_topic, 0)
+    before = Provenance(abandoned={"gone": Abandoned(7, "log/id")}, versions=("0", "1"))
     lived(world)
     cut = last_cut(world.log, place)
     assert cut is not None
-    headers = cut_header(LEFT, left) + cut_header(VERSIONS, ["0", "1"])
-    world.log.append_all([Output(place.topic, cut.key, cut.value, cut.timestamp_ms, headers)], 0)
+    world.log.append_all([Output(place.topic, cut.key, cut.value, cut.timestamp_ms, before.headers)], 0)
     edited(world.snapshots(), lambda _, value: value)
     start = world.start(replace=True)
     assert start_from(world.plan, 0, world.log, MemoryStore(), start, 1) == "replaced"
-    seeded = last_cut(world.log, place)
-    assert header_of(seeded, VERSIONS, list[str]) == ["0", "1"]
-    assert abandoned_with(seeded) == left
+    seeded = provenance_of(last_cut(world.log, place))
+    assert (seeded.versions, seeded.abandoned) == (before.versions, before.abandoned)

@@ -19,7 +19,7 @@ from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, runs, stopped
 from tests.kafka.soak import BROKER_SETTINGS, Plan, Round
 from tests.kafka.visits import BROKEN, FIRST, KEYS, PLAN, SECOND, TASKS, UNRELATED, Visits
-from tests.lab.upgrade.stage import upgraded_and_back
+from tests.lab.upgrade.stage import upgraded_and_back, upgraded_in_a_quiet_hour
 from tests.runtime.processes import Process, wait_until
 
 ALL = len(TASKS)
@@ -137,3 +137,7 @@ def are_in_sync(admin: AdminClient, size: int) -> bool:
     """Whether each partition of each topic has so many replicas in sync: then the next broker may go."""
     described = admin.describe_topics(TopicCollection([*admin.list_topics(timeout=10).topics])).values()
     return all(len(part.isr) == size for one in described for part in one.result().partitions)
+
+
+def test_an_upgrade_in_a_quiet_hour(kafka_url: str, tmp_path: Path) -> None:
+    upgraded_in_a_quiet_hour(kafka_url, tmp_path)

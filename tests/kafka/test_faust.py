@@ -151,7 +151,7 @@ def faust(folder: Path, source: str, until: Callable[[], bool]) -> Generator[sub
         process = subprocess.Popen(
             [sys.executable, "-m", "faust", "-A", "shop", "worker", "--without-web", "-l", "info"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}"},
             stdout=log,
             stderr=log,
         )

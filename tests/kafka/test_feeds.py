@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 
-import msgspec
-import pytest
-
-from tailrace.core.errors import CorruptStateError, FormatError, TopicReplacedError
-from tailrace.log import TopicPartition
 from tailrace.log.kafka.feeds import Feed, Waiting
-from tailrace.log.kafka.note import FORMAT, continued, encode
 from tailrace.log.kafka.watermarks import Published
 
 PARTITIONS = 3
@@ -104,40 +98,3 @@ def test_a_reader_that_is_far_behind_holds_few_and_applies_none_too_early(seeds:
                 said = [one.watermark_ms for _, one in past if one.name == name and one.ends[0] <= position]
                 assert mark in said
         assert known == held(past, 0, last)
-
-
-# --- the note of positions: which topics they are in, and which offsets behind them hold no record
-
-ORDERS, TAPE = TopicPartition("orders", 1), TopicPartition("shop.tape", 1)
-IDS = {"orders": "first", "shop.tape": "tape"}
-NOTE = encode(b"log", IDS, {ORDERS: 7, TAPE: 0})
-
-
-def at(positions: dict[TopicPartition, int], ids: Mapping[str, str] = IDS, log: bytes = b"log") -> list[int]:
-    return [*continued(NOTE, log, lambda _: ids, positions).values()]
-
-
-def test_a_topic_with_another_id_is_named() -> None:
-    with pytest.raises(TopicReplacedError) as raised:
-        at({TAPE: 0, ORDERS: 7}, {**IDS, "orders": "second"})
-    assert (raised.value.topic, raised.value.partition) == ORDERS
-
-
-def test_a_position_stays_where_no_topic_of_the_log_was_replaced() -> None:
-    assert [*map(at, ({ORDERS: 5}, {ORDERS: 7}, {ORDERS: 9}))] == [[7], [7], [9]]  # 5 and 6 hold no record
-    assert at({ORDERS: 7}, {}) == [7]  # the topic is gone
-    assert at({TopicPartition("other", 1): 5}, {"other": "any"}) == [5]
-    assert at({TopicPartition("orders", 0): 5}) == [5]
-    assert at({ORDERS: 5}, {"orders": "second"}, b"another") == [5]
-
-
-@pytest.mark.parametrize("data", [b"\xc1", NOTE[:-1], msgspec.msgpack.encode(["orders"])])
-def test_a_damaged_note_is_not_taken_for_an_absent_one(data: bytes) -> None:
-    with pytest.raises(CorruptStateError, match="the note of a cut cannot be read"):
-        continued(data, b"log", lambda _: IDS, {ORDERS: 5})
-
-
-def test_a_note_of_a_newer_version_is_refused() -> None:
-    newer = msgspec.msgpack.encode([FORMAT + 1, b"log", {}])
-    with pytest.raises(FormatError, match="the note of a cut"):
-        continued(newer, b"log", lambda _: IDS, {ORDERS: 5})

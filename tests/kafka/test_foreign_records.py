@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tailrace.core.errors import BadRecordError, CorruptStateError, ForeignLogError, RecordTooLargeError
+from tailrace.core.errors import (
+    BadRecordError,
+    CorruptStateError,
+    ForeignLogError,
+    OtherHistoryError,
+    RecordTooLargeError,
+)
 from tailrace.core.records import UNREADABLE
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
@@ -52,7 +58,7 @@ def test_a_record_behind_the_last_commit_of_a_tape_is_named_by_start_status_repl
     shop.lived()
     shop.stop()
     named = f"'shop.tape' partition 0 .*at offset {(at := written_into_the_tape(shop, what))}"
-    shop.refuses(CorruptStateError, named)
+    shop.refuses(OtherHistoryError if what == "an old one" else CorruptStateError, named)
     if what == "of another form":
         check_no_history(shop, tmp_path, named)
         (problem,) = json.loads(run("status", APP, "--log", shop.url, "--json").out)["problems"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import OffsetGoneError, TopicReplacedError
+from tailrace.core.errors import OffsetGoneError, OtherHistoryError
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.reading.same_topics import check_history
+from tailrace.history.provenance.topics import check_history
 from tailrace.history.snapshots.start_from_snapshot import open_start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
@@ -108,7 +108,7 @@ def test_an_input_that_is_declared_again_continues_where_it_was_left_and_after_a
     service.run("cash")
     service.replace_cards()
     service.pay("cards", EVERY, 20)
-    with pytest.raises(TopicReplacedError, match=REPLACED):
+    with pytest.raises(OtherHistoryError, match=REPLACED):
         service.run("cash", "cards")
 
 
@@ -136,11 +136,11 @@ def test_an_input_that_is_declared_again_must_be_the_topic_that_was_left(service
     service.take("cash")
     paid = service.paid.copy()
     service.pay("cards", EVERY, 100)
-    with pytest.raises(TopicReplacedError, match=REPLACED):
+    with pytest.raises(OtherHistoryError, match=REPLACED):
         check_history("tills", service.log, tills("cash", "cards").inputs)
-    with pytest.raises(TopicReplacedError, match="topic 'cards'"):
+    with pytest.raises(OtherHistoryError, match="topic 'cards'"):
         service.take("cash", "cards")
-    with pytest.raises(TopicReplacedError, match=REPLACED):
+    with pytest.raises(OtherHistoryError, match=REPLACED):
         service.run("cash", "cards")
     service.paid = paid
     service.move()  # which leaves the position in the former topic behind

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, LogUnavailableError, OffsetGoneError, ReplayDivergedError
+from tailrace.core.errors import LogUnavailableError, OffsetGoneError, OtherHistoryError, ReplayDivergedError
 from tailrace.core.records import Output
 from tailrace.history.moving.moving import move_apps
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.cut_notes import NOTE, header_of
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
@@ -28,6 +27,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.topic_config import LAG_MS
 from tailrace.runtime import commit_notes
+from tailrace.state.provenance import provenance_of
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.store_cut import decode_store_cut
 from tests.cli.commands import run
@@ -117,9 +117,8 @@ def test_aborted_transactions_are_missed_only_where_the_service_has_not_passed_t
         def noted() -> dict[int, int]:
             found: dict[int, int] = {}
             for number in PARTITIONS:
-                place = TopicPartition("orders", number)
                 cut = last_cut(shop.log, TopicPartition("shop.changelog", number))
-                found[number] = shop.log.resume(header_of(cut, NOTE, bytes) or b"", {place: 0})[place]
+                found[number] = provenance_of(cut).topics["orders"].passed
             return found
 
         shop.work(lambda: noted() == ends)
@@ -164,7 +163,7 @@ def test_a_changelog_that_has_lost_rows_is_not_taken_for_the_state(kafka_url: st
             AppHistory(PLAN, shop.log).committed(0, with_rows=True)
         with pytest.raises(OffsetGoneError, match=gone):
             move_apps([PLAN], shop.log, other)
-        with pytest.raises(AppMovedError):
+        with pytest.raises(OtherHistoryError):
             check_lives_here(other, "shop")
 
 

@@ -12,9 +12,9 @@ from random import Random
 import msgspec
 import pytest
 
-from tailrace.core.errors import AppMovedError, FencedError
+from tailrace.core.errors import FencedError, OtherHistoryError
 from tailrace.core.records import Output
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import MovableLog, PublishedAt, Stretch, TopicPartition, TopicSettings
@@ -91,7 +91,7 @@ def lives(place: Path | str) -> bool:
     with closing(open_log(place)) as log:
         try:
             check_lives_here(log, "totals")
-        except AppMovedError:
+        except OtherHistoryError:
             return False
         return True
 

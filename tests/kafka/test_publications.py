@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from tailrace.core.errors import TopicReplacedError, UnknownAppError, UsageError
+from tailrace.core.errors import OtherHistoryError, UnknownAppError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition, TopicSettings
@@ -164,14 +164,14 @@ def test_publications_that_were_replaced_or_lost_in_part_stop_their_writers_and_
     outside.delete(topic)
     outside.create(topic, cleanup_policy="compact")
     made.append([Output("a", b"k", b"v", 20)], 0)
-    with pytest.raises(TopicReplacedError, match="deleted and created again") as raised:
+    with pytest.raises(OtherHistoryError, match="deleted and created again") as raised:
         made.commit(None, "", {"a": 20})
     assert raised.value.topic == topic
     assert "Start the service again" in raised.value.hint
     outside.delete(topic)
-    with pytest.raises(TopicReplacedError, match="what was published about 'a'"):
+    with pytest.raises(OtherHistoryError, match="what was published about 'a'"):
         write(kafka_url, "one-0", [30])
-    with pytest.raises(TopicReplacedError, match="delete both topics"):
+    with pytest.raises(OtherHistoryError, match="delete both topics"):
         held(kafka_url, 0)
     outside.delete(*outside.names() & {"a.watermarks", "a.publishers"})
     write(kafka_url, "one-0", [30])

@@ -439,7 +439,7 @@ def test_a_tape_that_begins_with_a_snapshot_is_the_first_line(
         "ab", SELLING, b, *where, "--to", tmp_path / "all", "--fail-on", "keys>0", "--order", "canonical"
     )
     assert ended.code == 1
-    assert "both in canonical order: as --order says\n1 of 8 keys differ" in ended.out
+    assert "both in stages: as --order says\n1 of 8 keys differ" in ended.out
     assert "ATTENTION" not in ended.out
 
 

@@ -116,9 +116,6 @@ def test_a_planted_change_is_found_at_its_event_for_each_key_and_nowhere_else(
 ) -> None:
     for each in (driver, side):  # the files of the code are the same for both, and take long to read
         monkeypatch.setattr(each, "code_of", lambda *_: dict[str, str]())
-    monkeypatch.setattr(
-        "tailrace.core.declare.context_timers.SPREAD", 0
-    )  # seeds depend on the offsets of what is sent
     kinds = Counter[str]()
     for seed in seeds:
         trace: list[str] = []

@@ -279,14 +279,13 @@ class LogContract:
 
     # --- offsets and the order of commits
 
-    def test_positions_are_resumed_where_they_were_noted_and_never_before(self, topics) -> None:
-        noted = {A: 5, TopicPartition("b", 1): 3}
-        note = topics.note(noted)
-        assert topics.resume(note, noted) == noted
-        assert topics.resume(note, {A: 7}) == {A: 7}
-        assert topics.resume(b"", {A: 4}) == {A: 4}
-        assert topics.resume(note, {A: 4})[A] in (4, 5)  # on a log with gaps, there is no record at offset 4
-        assert topics.resume(note, {TopicPartition("absent", 0): 1}) == {TopicPartition("absent", 0): 1}
+    def test_topics_have_ids_of_their_own_or_none_on_a_log_that_deletes_no_topic(self, topics) -> None:
+        ids = topics.watch(["a", "b"])
+        assert topics.topic_ids(["a", "absent", "b"]) == ids
+        assert set(ids) in (set(), {"a", "b"})
+        assert len(set(ids.values())) == len(ids)
+        assert len({one.partition("/")[0] for one in ids.values()}) <= 1
+        assert topics.topic_ids([]) == {}
 
     def test_offsets_are_told_without_waiting_while_a_transaction_is_open(self, topics) -> None:
         writer = topics.writer("w")

@@ -38,15 +38,17 @@ _ORACLE = "tests/oracle/test_oracle.py -k whatever"
 _OTHER = "tests/runtime/test_other_histories.py tests/core/test_commit_identity.py"
 _PROGRAMS = "tests/library/test_random_programs.py -k harness"
 _REPLAY = "tests/proof/test_replay.py"
+_SENDS = "tests/cast/test_sends.py"
 _SHARED = "tests/runtime/test_shared_transaction.py"
 _SIMULATION = "tests/proof/test_simulation.py"
+_STAGES = "tests/history/rebuilding/test_stages.py"
 _WEBS = "tests/cast/test_matrix.py -k 'in_memory and webs'"
 
 MUTATIONS: dict[int, dict[str, Mutation]] = {
     # The log is the truth: state is a function of log, tape and code.
     1: {
         "randomness-from-the-process": Mutation(
-            "core.declare.context:Context._digest.drawn", "self._draw().to_bytes", "(self._draw() ^ id(self)).to_bytes", _REPLAY
+            "core.declare.context:Context._digest", "drawn(self._lineage", "drawn(b'%d' % id(self)", _REPLAY
         ),
         "an-idle-input-that-is-not-on-the-tape": Mutation(
             "core.engine.task:Task.idle", "self._tape.cause(tape.IDLE, source, 1)", "pass", _REPLAY
@@ -94,13 +96,13 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.task:Task.clock", "self._not_draining()", "self._not_draining()\n    __import__('time').time()", f"{_LAWS} -k core"
         ),
         "the-global-random-generator": Mutation(
-            "core.declare.context:Context._draw", "unit.draws += 1", "unit.draws += 1 + int(__import__('random').random())", f"{_LAWS} -k core"
+            "core.declare.context:Context._digest", "unit.draws + 1", "unit.draws + 1 + int(__import__('random').random())", f"{_LAWS} -k core"
         ),
     },
     # Results do not depend on batching.
     5: {
         "a-seed-that-follows-the-slice": Mutation(
-            "core.engine.task:Task._take", "(key, time_ms, offset)", "(key, time_ms, taken)", _REPLAY
+            "core.engine.task:Task._take", "= (key, time_ms, record)", "= (key, time_ms, record._replace(offset=taken))", _REPLAY
         ),
         "instances-kept-as-they-were-assigned": Mutation(
             "core.engine.actor_table:Table.settle", "cells.reload or not plan.fixed", "cells.reload", _REPLAY
@@ -172,7 +174,22 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.ordered_task:OrderedTask._arrive.own_ms", "marks.of_source[plan.index]", "max(marks.ready)", "tests/proof/test_independent.py -k ordered"
         ),
         "equal-times-by-the-order-of-arrival": Mutation(
-            "core.engine.waiting:Waiting.push_apart", "self._ranks[number]", "0", _ORACLE
+            "core.engine.waiting:Waiting.place_of", "return (self._ranks[number], one.tail(head))", "return (0, one.tail(head))", _ORACLE
+        ),
+        "a-place-by-the-offset-in-an-own-topic": Mutation(
+            "core.unit_ids:RecordIds.tail_of", "return inner[1]", "return b'\\x00' + record.offset.to_bytes(8, 'big')", _SENDS
+        ),
+        "an-id-by-the-offset-in-an-own-topic": Mutation(
+            "core.unit_ids:RecordIds.id_of", "if self._inner is None or (inner := self._of(record)) is None", "if True", _SENDS
+        ),
+        "a-stage-sorted-by-time-before-lateness": Mutation(
+            "core.engine.input_lane:InputLane.fill", "self.heads, records = found", "self.heads, records = (sorted(found[0], key=lambda one: one[1] or 0), found[1])", f"{_STAGES} -k late"
+        ),
+        "reference-data-after-its-event": Mutation(
+            "core.engine.stage_order:StageOrder._choose", "time_ms <= event_ms", "time_ms < event_ms", f"{_STAGES} -k reference"
+        ),
+        "raised-before-what-was-sent-is-read": Mutation(
+            "core.engine.stage_order:StageOrder.go", "yield from self._records()", "task.raised(past.stand.marks if past.stand else {})\n    yield from self._records()", "tests/cast/test_stages.py"
         ),
         "a-timer-before-the-events-of-its-instant": Mutation(
             "core.engine.ordering:Sweep._next_timer", "(event_ms, -1,", "(event_ms + 1, -1,", _ORACLE
@@ -181,7 +198,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
     # What is read is known again.
     11: {
         "a-store-of-another-history-taken-up": Mutation(
-            "runtime.restore:Restore._not_of_this_history", "not found.in_log", "False", _OTHER
+            "runtime.restore:Restore._not_of_this_history", "does('store', found) != 'take'", "False", _OTHER
         ),
         "records-deleted-unread-stepped-over": Mutation(
             "runtime.restore:Restore._step_over", "not self.settings.after_deleted", "False", _OFFSETS

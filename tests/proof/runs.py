@@ -120,7 +120,8 @@ def check_commit(before: tape.Cut | None, batch: CommitBatch, outputs: list[Outp
     check_cuts(before, after, origin)
     first = 0 if before is None else before.totals.outputs
     numbers = [f"{origin}{first + at}".encode() for at in range(len(outputs))]
-    assert [dict(one.headers)[ORIGIN_HEADER] for one in outputs] == numbers, "a gap or repeat in the outputs"
+    found = [dict(one.headers)[ORIGIN_HEADER].partition(b"\0")[0] for one in outputs]
+    assert found == numbers, "a gap or repeat in the outputs"
     assert after.totals.outputs == first + len(outputs)
 
 
@@ -205,6 +206,13 @@ class First:
             if ended and chance < 0.9:
                 self.trace.append(f"{run.partition} opened {ended[0]}")
                 self._guarded(run, lambda: task.opened(ended[0]))
+            elif chance > 0.99:
+                alone = [one.index for one in self.plan.operators if len(one.together) == 1]
+                operator = random.choice(alone or [0])
+                mark = max(0, task.watermarks.ready[operator]) + random.choice((1, 2_000))
+                if alone:
+                    self.trace.append(f"{run.partition} raised {operator} {mark}")
+                    self._guarded(run, lambda: task.raised({operator: min(mark, 2_000_000)}))
             elif followed and chance < 0.95:
                 mark = max(0, task.watermark_of(source)) + random.choice((-3, 5, 1_000, 1_002_000))
                 self.trace.append(f"{run.partition} upstream {name} {mark}")
@@ -340,9 +348,10 @@ def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
                     causes.append(Cause(code, name, start, stop))
             elif code == tape.CLOCK:
                 causes.append(Cause(code, start=next(codes)))
-            elif code in (tape.ENDED, tape.OPENED, tape.RISEN):
+            elif code in (tape.ENDED, tape.OPENED, tape.RISEN, tape.RAISED):
                 operator = operators[next(codes)]
-                causes.append(Cause(code, operator, next(codes) if code == tape.RISEN else 0))
+                start = next(codes) if code in (tape.RISEN, tape.RAISED) else 0
+                causes.append(Cause(code, operator, start, next(codes) if code == tape.RAISED else 0))
             else:
                 causes.append(Cause(code, names[next(codes)], next(codes)))
     return causes, skips
@@ -418,6 +427,8 @@ def _cause(run: Run, cause: Cause, log: Records, random: Random) -> bool:
             task.ended(operator)
         elif code == tape.OPENED:
             task.opened(operator)
+        elif code == tape.RAISED:
+            task.raised({operator: cause.start}, more=bool(cause.stop))
         else:
             task.finish(operator, cause.start)
     return True

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import OffsetGoneError
+from tailrace.core.errors import OffsetGoneError, OtherHistoryError
 from tailrace.core.records import RecordMark
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.last_reads import noted_reads
 from tailrace.log import TopicPartition
 from tailrace.runtime.slices import PartitionSettings
+from tailrace.state.provenance import provenance_of
 from tests.runtime.world import Kill, Said, Sale, World, run_dry
 
 AFTER_DELETED = PartitionSettings(after_deleted=True)
@@ -62,7 +62,7 @@ def total(world: World) -> int:
 
 def marks(world: World) -> dict[str, RecordMark]:
     last = last_cut(world.log, TopicPartition("shop.changelog", 0))
-    return {} if last is None else noted_reads(last.headers)
+    return provenance_of(last).read
 
 
 def made(count: int = 100, **options: Any) -> World:
@@ -80,9 +80,10 @@ def test_an_input_that_lost_its_end_and_grew_again_is_an_error_at_every_start(ke
     world.sell(*sold(now - kept, 1, kept))
     for further in range(3):
         with pytest.raises(
-            OffsetGoneError, match="has another record at offset 99, and the app 'shop' has"
+            OtherHistoryError, match="has another record at offset 99, and the app 'shop' has"
         ) as raised:
             world.running()
+        assert raised.value.why == "record"
         assert "--after-deleted" in str(raised.value)
         world.sell(*sold(5, 1, now + 5 * further))
     worked(world, settings=AFTER_DELETED)
@@ -107,7 +108,7 @@ def test_an_input_that_is_shorter_than_what_was_read_is_an_error_until_it_is_acc
     world = made()
     lose_end(world, 60)
     for _ in range(2):
-        with pytest.raises(OffsetGoneError, match="ends at 60, and the app 'shop' has read it up to 99"):
+        with pytest.raises(OtherHistoryError, match="ends at 60, and the app 'shop' has read it up to 99"):
             world.running()
     with caplog.at_level(logging.WARNING):
         worked(world, settings=AFTER_DELETED)
@@ -127,7 +128,7 @@ def test_a_reader_that_is_cut_off_by_a_lost_end_fails_and_so_does_the_next_start
     with pytest.raises(OffsetGoneError):
         partition.poll()
     world.sell(*sold(50, 1, 60))
-    with pytest.raises(OffsetGoneError, match="another record at offset 99"):
+    with pytest.raises(OtherHistoryError, match="another record at offset 99"):
         world.running()
 
 
@@ -154,7 +155,7 @@ def test_while_events_wait_the_mark_is_of_the_last_record_read() -> None:
     worked(world)
     lose_end(world, 19)
     world.sell(*sold(5, 1, 19))
-    with pytest.raises(OffsetGoneError, match="another record at offset 19"):
+    with pytest.raises(OtherHistoryError, match="another record at offset 19"):
         world.running()
 
 
@@ -192,7 +193,7 @@ def test_a_mark_stays_while_its_input_is_left() -> None:
     world.sell(*sold(3, 2, 2), topic="extra")
     worked(world)
     world.plan = both
-    with pytest.raises(OffsetGoneError, match="'extra' partition 0 has another record at offset 2"):
+    with pytest.raises(OtherHistoryError, match="'extra' partition 0 has another record at offset 2"):
         world.running()
     worked(world, settings=AFTER_DELETED)
     worked(world)
@@ -209,5 +210,5 @@ def test_a_mark_stays_while_nothing_is_read() -> None:
     worked(world)
     lose_end(world, 4)
     world.sell(*sold(2, 2, 4))
-    with pytest.raises(OffsetGoneError, match="'sales' partition 0 has another record at offset 4"):
+    with pytest.raises(OtherHistoryError, match="'sales' partition 0 has another record at offset 4"):
         world.running()

@@ -150,7 +150,7 @@ class TestOldState:
         world = self.away(11)
         for _ in range(2):
             with pytest.raises(
-                errors.CorruptStateError, match=r"its last commit notes .*Move the state folder"
+                errors.OtherHistoryError, match=r"its last commit notes .*Move the state folder"
             ):
                 world.running()
         world.new_store()
@@ -213,7 +213,7 @@ class TestOffsets:
         world = made()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
         partition = world.assigned()
-        with pytest.raises(errors.OffsetsDisagreeError, match=r"(?s)sales.*offset 3.*offset 20") as raised:
+        with pytest.raises(errors.OtherHistoryError, match=r"(?s)sales.*offset 3.*offset 20") as raised:
             partition.restore()
         assert "delete the group" in raised.value.hint
         assert partition.state is State.FAILED
@@ -221,7 +221,7 @@ class TestOffsets:
     def test_a_group_with_offsets_and_no_changelog_is_refused(self) -> None:
         world = World()
         world.log.writer("tool").commit({TopicPartition("sales", 0): 3}, "shop")
-        with pytest.raises(errors.OffsetsDisagreeError, match="no commit at all") as raised:
+        with pytest.raises(errors.OtherHistoryError, match="no commit at all") as raised:
             world.running()
         assert "Keep the group" in raised.value.hint
 
@@ -343,9 +343,9 @@ class TestHoles:
             world.running()  # its own store has read it
             world.new_store()
             for _ in range(2):
-                with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+                with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
                     world.running()
-            with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+            with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
                 fold(world.log, TopicPartition("shop.changelog", 0), 0)
 
     def test_a_row_of_another_program_between_commits_is_not_taken_for_one_of_the_task(self) -> None:
@@ -357,7 +357,7 @@ class TestHoles:
         run_dry(partition)
         partition.revoke()
         world.new_store()
-        with pytest.raises(errors.CorruptStateError, match="its last commit notes"):
+        with pytest.raises(errors.OtherHistoryError, match="its last commit notes"):
             world.running()
 
 

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 import tailrace as tr
-from tailrace.core.errors import TopicReplacedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log import TopicSettings
@@ -350,7 +350,7 @@ def test_a_copy_continues_where_it_was(log: StoredLog, tmp_path: Path) -> None:
 
 
 def replaced(*_: object) -> None:
-    raise TopicReplacedError("replaced")
+    raise OtherHistoryError("replaced", why="topic")
 
 
 def test_while_it_is_read_again_no_key_is_taken_for_absent(

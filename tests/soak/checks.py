@@ -115,7 +115,7 @@ def check_numbers(log: OneCommitLog, plan: Plan) -> int:
             last: dict[int, int] = {}
             for record in records:
                 origin = dict(record.headers).get(_ORIGIN, b"fed/0/0")
-                app, task, number = origin.decode().rsplit("/", 2)
+                app, task, number = origin.partition(b"\0")[0].decode().rsplit("/", 2)
                 if app != plan.app:
                     continue
                 numbers[int(task)].append(int(number))

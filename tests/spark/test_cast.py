@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.spark.engine import SparkEngine
 from tests.cast.apps import CAST, place
-from tests.cast.test_matrix import lived, remade
+from tests.cast.test_matrix import lived, orders_of, remade
 
 HASH_SEED = 417
 TIME_ZONE = "Asia/Kathmandu"
@@ -48,7 +48,7 @@ def test_spark_comes_to_the_bytes_of_the_service_and_the_results_of_the_oracle(
     for seed in seeds:
         with lived(name, seed, tmp_path / str(seed)) as (case, _, world):
             world.rest(ends=True)
-            for order in ("tape", "canonical"):
+            for order in orders_of(world):
                 found, states = remade(world, place(name, seed), order, case.topics, SparkEngine(elsewhere))
                 assert found == case.expected, order
                 assert states == remade(world, place(name, seed), order, case.topics)[1]

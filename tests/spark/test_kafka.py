@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message, Producer
 from pyspark.sql import SparkSession
 
-from tailrace.core.errors import LogUnavailableError, TopicReplacedError, UnknownTopicError
+from tailrace.core.errors import LogUnavailableError, OtherHistoryError, UnknownTopicError
 from tailrace.log.kafka import log as kafka_log
 from tailrace.spark.source import TailraceSource
 from tests.kafka.outside import Outside, messages
@@ -204,7 +204,7 @@ def test_a_topic_that_was_created_again_since_the_load_is_an_error(
             late()
     _filled(brokers, b"new")
     for late in (reader.partitions, lambda: [*map(len, map(list, map(reader.read, parts)))]):
-        with pytest.raises(TopicReplacedError, match="Load the table again"):
+        with pytest.raises(OtherHistoryError, match="Load the table again"):
             late()
     with pytest.raises(Exception, match=r"deleted and created again since this DataFrame was loaded"):
         frame.collect()

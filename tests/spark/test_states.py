@@ -213,12 +213,12 @@ def by_hand(tmp_path):
         prefix: bytes((rows.FORMAT | rows.HAS_TIMERS,)) + msgspec.msgpack.encode({"key": "mine"}),
         prefix + entry: packed,
         rows.timer_row(prefix, rows.EVENT_TIME, rows.expiry_name(entry)): rows.encode_timer(
-            rows.Timer(5_000, 1)
+            rows.Timer(5_000, b"1")
         ),
         rows.timer_row(prefix, rows.PROCESSING_TIME, b"u" + rows.time_bytes(7_000)): rows.encode_timer(
-            rows.Timer(7_000, 1, 2)
+            rows.Timer(7_000, b"1", 2)
         ),
-        rows.timer_row(prefix, rows.EVENT_TIME, b"nlate"): rows.encode_timer(rows.Timer(9_000, 1)),
+        rows.timer_row(prefix, rows.EVENT_TIME, b"nlate"): rows.encode_timer(rows.Timer(9_000, b"1")),
     }
     schema = encode_schemas({"Parcel": actor.schema})
     published(Snapshots(str(tmp_path), "parcels"), [found], schemas=[schema])

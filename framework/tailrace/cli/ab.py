@@ -9,7 +9,7 @@ import click
 from tailrace.cli.arguments import json_option, outside_of_log, tell, workers_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.rebuild_options import failure_options, source_options
+from tailrace.cli.rebuild_options import failure_options, source_options, tables_option
 from tailrace.core.counting import counted, number
 from tailrace.lab.ab import compare_versions
 from tailrace.lab.comparison import AbReport, Wanted
@@ -21,6 +21,7 @@ EXCEEDED, NOISY = 1, 2
 @click.argument("a")
 @click.argument("b")
 @source_options
+@tables_option
 @failure_options
 @click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder for the results.")
 @click.option(
@@ -70,7 +71,7 @@ def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
 
 def _lines(report: AbReport) -> list[str]:
     counts, noise = report.counts, "; ".join(report.noise)
-    order = "along the tape" if report.order == "tape" else f"in canonical order: {report.why}"
+    order = "along the tape" if report.order == "tape" else f"in stages: {report.why}"
     return [
         *([f"ATTENTION: {report.part}"] if report.part else []),
         f"NOISE: {noise}" if noise else f"no noise: A was compared with {report.noise_measured}",

@@ -24,7 +24,7 @@ from tailrace.cli.rows import FORMATS, STDIN, MakeRecord, Row, format_of, raw, r
 from tailrace.core.counting import counted
 from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.log.interface import StoredLog
 
 _ROWS_PER_COMMIT = 10_000

@@ -11,9 +11,9 @@ from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.settings import setting
 from tailrace.core.counting import counted
-from tailrace.core.errors import TopicReplacedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.names import apps_in
-from tailrace.history.reading.same_topics import check_history
+from tailrace.history.provenance.topics import check_history
 from tailrace.log import Log
 from tailrace.log.archive import Archive, ArchiveStatus, archive_log
 
@@ -56,7 +56,7 @@ def _check(app: str, log: Log) -> None:
     """Refuse to archive the history of an app that no longer fits together."""
     try:
         check_history(app, log)
-    except TopicReplacedError as error:
+    except OtherHistoryError as error:
         error.hint = (
             "An archive of it could not be replayed. Restore the old topic from a copy. To archive other "
             "topics, name them (--topic); to "

@@ -24,8 +24,8 @@ from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.types import shortened
 from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
 from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, plan_hand_over
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.handed_over import note_handed_over, noted
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.log.interface import StoredLog
 from tailrace.processes.app_loading import find_app
 

@@ -15,6 +15,7 @@ from tailrace.cli.rebuild_options import (
     execution_options,
     failure_options,
     source_options,
+    tables_option,
 )
 from tailrace.cli.value_types import TimeType
 from tailrace.core.engine.replay import Limits
@@ -24,13 +25,7 @@ from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.request import PARQUET, Destination, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 
-_STAGES = {
-    "sends": "comparing messages",
-    "task": "replaying",
-    "canonical": "replaying",
-    "round": "replaying in rounds",
-    "gather": "putting rounds together",
-}
+_STAGES = {"sends": "comparing messages", "task": "replaying", "stage": "running in stages"}
 
 
 @click.command(cls=Command, short_help="Make a snapshot of an app from its history.")
@@ -43,7 +38,7 @@ _STAGES = {
     "as_of_ms",
     type=TimeType(),
     metavar="TIME",
-    help="The state at this event time: of the events up to it, and all that they have sent. In canonical order.",
+    help="The state at this event time: of the events up to it, and all that they have sent. In stages.",
 )
 @keys_option
 @click.option(
@@ -54,6 +49,7 @@ _STAGES = {
     help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if "
     "there is one.",
 )
+@tables_option
 @failure_options
 @execution_options
 @engine_options

@@ -56,6 +56,14 @@ destination_options = packed(
         help="Where to write the handlers' outputs: nowhere, or to Parquet files.",
     ),
 )
+tables_option = click.option(
+    "--tables",
+    type=click.Choice(["auto", "first", "as-of"]),
+    default="auto",
+    show_default=True,
+    help="In stages, the reference data that the first events find: what the service had read by then (auto), all of it, or what has "
+    "an earlier timestamp.",
+)
 failure_options = packed(
     "failures",
     Failures,

@@ -69,7 +69,7 @@ def _lines(report: UpgradeReport) -> list[str]:
     versions = f"{report.app}: version {report.new} runs, in the place of {report.old}"
     if not report.done:
         return [f"{versions}, since an earlier upgrade"]
-    order = "along the tape" if report.order == "tape" else "in canonical order"
+    order = "along the tape" if report.order == "tape" else "in stages"
     made = f"{counted(report.rows, 'row')} of state, made by {counted(report.rounds, 'rebuild')} {order}"
     stopped = f"no process worked for {report.stopped_s:.1f} s"
     return [versions, *([made, stopped] if report.rows else [])]

@@ -200,8 +200,29 @@ class InputEndedError(TailraceError):
     """A record came to an input of an app whose inputs were ended for good. It was not handled."""
 
 
-class TopicReplacedError(TailraceError):
-    """A topic was deleted and created again: the offsets an app has read up to mean other records now."""
+# --- State and log are not of one history: decide which of the two is right ---
+
+Why = Literal["commit", "topic", "record", "rows", "tape", "offsets", "log"]
+"""What tells two histories apart."""
+
+
+class OtherHistoryError(TailraceError):
+    """State, or what an app has read, is not of the history that this log has. Decide which of the two is right.
+
+    ``why`` says what differs:
+
+    - ``commit``: the log does not have the commit that a snapshot stands at
+    - ``topic``: a topic was deleted and created again, so offsets in it mean other records now
+    - ``record``: the record that was read last from an input is lost, or another one is in its place
+    - ``rows``: the changelog gives other rows than its last commit notes
+    - ``tape``: changelog and tape do not end with the same commit
+    - ``offsets``: the committed offsets of a group are not those of the last commit
+    - ``log``: the app is on another log, or is being moved, or a move to this log is refused
+    """
+
+    def __init__(self, what: str, *, why: Why = "commit", hint: str = "", **place: Unpack[Place]) -> None:
+        super().__init__(what, hint=hint, **place)
+        self.why: Why = why
 
 
 # --- The stored state cannot be used: look at the state folder or the versions ---
@@ -289,10 +310,6 @@ class TaskOwnedError(TailraceError):
     """Another process owns a task and is alive. A task has one owner at a time."""
 
 
-class AppMovedError(TailraceError):
-    """The app is on another log or being moved, or a move to this log is refused (``tailrace migrate``)."""
-
-
 class ClockError(TailraceError):
     """The wall clock has jumped by more than a day: set it, or accept it (``--accept-clock``)."""
 
@@ -303,13 +320,6 @@ class WorkerLostError(TailraceError):
 
 class CommitUnknownError(TailraceError):
     """A commit was sent and its outcome is unknown: look it up in the log before continuing."""
-
-
-class OffsetsDisagreeError(TailraceError):
-    """A group's committed offsets differ from those in the changelog's last cut.
-
-    One of the two was changed by hand.
-    """
 
 
 class LifecycleError(UsageError):

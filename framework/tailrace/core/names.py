@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tailrace.core.records import CHANNEL
+
 BY_KEY: Final = ".by-key"
 BROADCAST: Final = ".broadcast"
 FORWARDED: Final = (BY_KEY, BROADCAST)
@@ -71,6 +73,13 @@ def by_key_of(app: str, topic: str) -> str:
 def broadcast_of(app: str, topic: str) -> str:
     """The topic with copies of the records of a broadcast topic for every task."""
     return f"{app}.{topic}{BROADCAST}"
+
+
+def is_own(name: str, app: str) -> bool:
+    """Whether an input is an internal topic of the app. Other topics may begin with its name as well."""
+    if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
+        return True
+    return name.startswith(f"{app}.") and name.endswith(FORWARDED)
 
 
 def own_topics_of(app: str) -> set[str]:

@@ -6,7 +6,7 @@ All rows of one key of one actor are adjacent, so that one scan reads or clears 
     s <actor> 00 <key> 0000 l <list> 00              list       its bounds
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
-    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth, payload, decided; only of a key with many
+    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, cause, depth, payload, decided; only of a key with many
     i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a
                                                                 store
     k <name>                                         the task's own rows: cut, schema
@@ -40,8 +40,8 @@ PROCESSING_TIME = 1
 HAS_TIMERS = 0x01
 """The timers of the key have rows of their own."""
 HAS_TIMERS_INSIDE = 0x02
-FORMAT = 0x20
-"""Version 2 of the value row's format, in the upper half of its flags byte."""
+FORMAT = 0x30
+"""Version 3 of the value row's format, in the upper half of its flags byte."""
 
 INSIDE = 8
 INSIDE_BYTES = 1_024
@@ -52,14 +52,14 @@ _END_OF_KEY = b"\0\0"
 
 
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending timer: its time, the seed for its handler's randomness, its depth in a chain of timers, its payload.
+    """A pending timer: its time, the id of the cause of the call that set it, its depth in a chain of timers, its payload.
 
     ``decided_ms``: of a timer in the past, the instant up to which timers had fired when it was set. What it emits to
-    streams is late there. The expiry of a plain field is a timer, too.
+    streams is late there. The expiry of a plain field is a timer, too, without a cause.
     """
 
     time_ms: int
-    seed: int
+    cause: bytes
     depth: int = 0
     payload: bytes | None = None
     decided_ms: int | None = None

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.merge import TOLERANCE_MS
-from tailrace.core.errors import OffsetsDisagreeError, TailraceError, TaskOwnedError, UsageError
+from tailrace.core.errors import OtherHistoryError, TailraceError, TaskOwnedError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.faust.changelog import CHANGELOG
 from tailrace.history.reading.generations import located
@@ -88,7 +88,7 @@ def plan_hand_over(
     Raises:
         UsageError: ``new_inputs`` names no input, or one that Faust has read; or an input has arrival time; or Faust has not read
             all of another topic, or of those in ``leave`` there is none.
-        OffsetsDisagreeError: Faust has committed no offset of a partition that has records.
+        OtherHistoryError: Faust has committed no offset of a partition that has records.
     """
     inputs = {one.name: one for one in plan.inputs if one.topic is not None and one.name not in imported}
     if unknown := sorted(set(new_inputs) - inputs.keys()):
@@ -113,9 +113,10 @@ def plan_hand_over(
                 times += [] if record is None else [_time_of(one, place, record) - one.out_of_order_ms]
             elif oldest is not None:
                 left = log.end_offset(*place) - log.start_offset(*place)
-                raise OffsetsDisagreeError(
+                raise OtherHistoryError(
                     f"the group {faust_app!r} has no committed offset of {name!r} partition {place.partition}, which has "
                     f"{counted(left, 'record')}: it has never read it, or the offset has expired",
+                    why="offsets",
                     hint=f"If Faust has never read it, name it: --new-input {name}. Otherwise start Faust once until it has committed.",
                 )
         positions.update(found)

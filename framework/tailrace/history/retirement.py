@@ -14,16 +14,15 @@ An app that is started again resumes at its last commit, and publishes its water
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Collection, Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
 from tailrace.core.durations import NO_WATERMARK, is_instant
-from tailrace.core.errors import UnknownAppError
+from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.reading.residence import reserved
 from tailrace.log.interface import Log, ServiceLog
 
 
@@ -54,6 +53,22 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
         if task is not None and CHANNEL not in topic:
             found.setdefault(task[0], {}).setdefault(task[1], {})[topic] = watermark_ms
     return found
+
+
+@contextmanager
+def reserved(
+    log: ServiceLog, app: str, numbers: Collection[int], but: str, hint: str = "Stop it first."
+) -> Generator[None]:
+    """Check that no process runs the app. Where tasks do not move, none can begin to run these in the block.
+
+    Raises TaskOwnedError: one runs it, ``but`` (what is not done).
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(log.reserve(app, numbers))
+        except TaskOwnedError as error:
+            raise TaskOwnedError(f"the app {app!r} runs{but}: {error.what}", hint=hint) from None
+        yield
 
 
 def retire(log: ServiceLog, app: str) -> Retirement:

@@ -19,8 +19,8 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OptionError, TailraceError
+from tailrace.history.provenance.topics import note_of_topics
 from tailrace.history.reading.generations import changelog_in
-from tailrace.history.reading.same_topics import note_of_topics
 from tailrace.history.rebuilding.request import (
     PARQUET,
     Destination,
@@ -28,6 +28,7 @@ from tailrace.history.rebuilding.request import (
     Order,
     Request,
     Source,
+    Tables,
     checked,
 )
 from tailrace.lab.differences import Counts, Made
@@ -54,6 +55,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     to: str
     order: Order = "auto"
+    tables: Tables = "auto"
     failures: Failures = Failures()
     """What a rebuild does about failures that the service did not have."""
     python_b: str | None = None
@@ -198,6 +200,7 @@ class Comparison:
                 source=source,
                 to=Destination(uri=str(folder), outputs=f"{PARQUET}{folder / 'outputs'}"),
                 order=order,
+                tables=self._wanted.tables,
                 until=until or Limits(),
                 failures=replace(given, on_error=on_error, lenient=not as_the_service),
             )
@@ -252,8 +255,8 @@ class Comparison:
         emitted = [one.key for one in items if one.kind == "output"]
         states = (Item("state", actor, key) for key in emitted for actor in both)
         recorded = [*dict.fromkeys((*most, *items, *states))]
-        every = order == "canonical" and bool(one.own and other.own)
-        given = {"items": recorded, "traced": len(most), "both": both, "every": every}
+        by_time = order == "canonical" and bool(one.own and other.own)
+        given = {"items": recorded, "traced": len(most), "both": both, "by_time": by_time}
 
         def record(version: Version) -> Path:
             folder = self._work / f"first-events-{version.name}"

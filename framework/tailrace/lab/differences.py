@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import TailraceError
 from tailrace.core.names import FORWARDED, inbox_of
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.comparing.matched_rows import ComparedKey, Comparison, Side, compared_keys
 from tailrace.lab.database import connected, quoted

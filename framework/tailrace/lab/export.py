@@ -30,9 +30,9 @@ from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import FieldSchema
+from tailrace.history.provenance.topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
 from tailrace.lab.formats import Format, check_format, publish
@@ -126,7 +126,7 @@ def export_state(
 def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequence[str]) -> ExportReport:
     """Export topics up to one commit of the log.
 
-    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export.
+    Raises OffsetGoneError or OtherHistoryError: retention, or another topic of the name, has overtaken the export.
     """
     tables = [TopicTable(plan, one) for one in topics]
     noted = note_of_topics(log, topics)
@@ -144,7 +144,7 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
             report.tables.append(writer.close())
             report.skipped += table.skipped
             report.notes += table.notes
-        check_same_topics(log, noted, topics)
+        check_same_topics(log, noted)
     return report
 
 
@@ -212,7 +212,7 @@ def _take(
             history, number, taker, any_environment=options.any_environment
         )
         report.notes += [one for one in notes if one not in report.notes]
-    check_same_topics(log, noted, topics)
+    check_same_topics(log, noted)
     return schemas
 
 

@@ -7,10 +7,10 @@ the state of an actor with this key, such as a window that is open.
 
 Of two causes, that comes first which was handled first, and not the one with the lower event time. Both versions have the
 same records from outside in the same order, but each its own timers and messages. So the *order* of a cause is the
-number of records from outside that its key has had (all keys, if both run all as one), and what came after the last of
-them, counted. But a step that the other version does not have comes before one that it has later, as its own timers and messages shift
-that count. A message that is delivered without a record, as in canonical order, has no offset: its running number depends
-on what other keys were sent.
+number of records from outside that its key has had, and what came after the last of them, counted. If the versions send to
+themselves and run in stages, it is the event time of the cause: an operator of a later stage has no records from outside. A step that the
+other version does not have comes before one that it has later, as its own timers and messages shift that count. A record that the app has
+sent itself has no offset in stages.
 
 The keys that differ most also have *paragraphs*: the text of what each record or timer does, see ``history.replay.trace``.
 """
@@ -28,18 +28,19 @@ from msgspec.structs import astuple, replace
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
-from tailrace.core.engine.delivery import BEYOND, own_inputs
+from tailrace.core.engine.input_lane import BEYOND
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Call, Moment, Watch, changed_now, key_now
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.engine.units import TIMER
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.driver import settled_job
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.request import Execution, Request, StoreKind
+from tailrace.history.rebuilding.stage_unit import run_stage
 from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.trace import Part, Trace
@@ -120,14 +121,14 @@ class Paragraph(msgspec.Struct):
 class _Recorder(Trace):
     """Writes the steps of ``items`` to a file, and paragraphs for the keys of the first ``traced`` of them.
 
-    ``every``: both versions run all keys as one, so that calls of any key count for the outputs of another.
+    ``by_time``: both versions send to themselves, and run in stages. Calls of any key then count for the outputs of another.
     """
 
-    partition: int | None = None
-    """The one that runs; None: all run as one."""
+    partition = 0
+    """The one that runs."""
 
     def __init__(
-        self, plan: Plan, items: Sequence[Item], traced: int, both: Fields, file: str, *, every: bool
+        self, plan: Plan, items: Sequence[Item], traced: int, both: Fields, file: str, *, by_time: bool
     ) -> None:
         self._numbers = {item: number for number, item in enumerate(items)}
         self.keys = {one: key for one in items for key in _decoded(plan, one)}
@@ -137,10 +138,10 @@ class _Recorder(Trace):
             if one in self.keys:
                 self._shown_for.setdefault(self.keys[one], []).append(self._numbers[one])
         super().__init__(plan, self._shown_for, self._add_line)
-        self._every, self._own = every, frozenset(own_inputs(plan))
+        self._by_time, self._own = by_time, frozenset(own_inputs(plan))
         self._contents = {one.name: Contents(one, both.get(one.name)) for one in plan.actors}
         self._at: dict[Any, tuple[Order, Cause | None]] = {}
-        """By key, or by None for all, the last cause with its order; None: a record whose call has not come yet."""
+        """By key, the last cause with its order; None: a record whose call has not come yet."""
         self._last: dict[Item, tuple[Order, Cause, int, bytes]] = {}
         """The last step of each item, with digests of state and outputs. The next call may have the same cause."""
         self._state: dict[Item, int] = {}
@@ -154,7 +155,7 @@ class _Recorder(Trace):
         """See ``Observer``."""
         if self._plan.inputs[number].name not in self._own:
             (records, _), _ = self._placed(key)
-            self._at[None if self._every else key] = (records + 1, 0), None
+            self._at[key] = (records + 1, 0), None
 
     def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
         """See ``Observer``."""
@@ -172,7 +173,7 @@ class _Recorder(Trace):
             )
         for one in outputs:
             item = None if one[1] is None else Item("output", one[0], one[1])
-            if item in self.keys and (self._every or self.keys[item] == key):
+            if item in self.keys and (self._by_time or self.keys[item] == key):
                 self._take(item, order, cause, [one[:4]])
         super().returned(call, outputs)
 
@@ -182,14 +183,16 @@ class _Recorder(Trace):
         super().expired(moment, actor, what)
 
     def _placed(self, key: Any) -> tuple[Order, Cause | None]:
-        return self._at.get(None if self._every else key, ((0, 0), None))
+        return self._at.get(key, ((0, 0), None))
 
     def _ordered(self, key: Any, cause: Cause) -> Order:
+        if self._by_time:
+            return cause.time_ms, 0
         (records, after), last = self._placed(key)
         if cause != last:
             is_record = cause.offset is not None and cause.topic not in self._own
             order = records, 0 if is_record else after + 1
-            self._at[None if self._every else key] = order, cause
+            self._at[key] = order, cause
         return self._placed(key)[0]
 
     def _take(self, item: Item, order: Order, cause: Cause, sent: Sequence[object], state: int = 0) -> None:
@@ -209,10 +212,6 @@ class _Recorder(Trace):
 
     def _cause(self, moment: Moment, actor: ActorPlan | None) -> Cause:
         number = self.partition
-        if number is None:
-            key = b"" if moment.record is None else moment.record.key or b""
-            key = key if actor is None else actor.key_codec.encode(moment.key)
-            number = partition_of(key, self._plan.partitions)
         if moment.input == TIMER:
             return Cause("" if actor is None else actor.name, number, None, moment.timer or "", moment.at)
         name = self._plan.inputs[moment.input].name
@@ -234,8 +233,9 @@ class _Recorder(Trace):
         """See ``history.replay.trace.Write``."""
         if begins is not None:
             self._add_paragraph()
-            order, _ = self._placed(begins.key)
-            self._paragraph = self._shown_for[begins.key], order, self._cause(begins, None), []
+            cause = self._cause(begins, None)
+            order = (cause.time_ms, 0) if self._by_time else self._placed(begins.key)[0]
+            self._paragraph = self._shown_for[begins.key], order, cause, []
         assert self._paragraph is not None  # its first line came first
         self._paragraph[3].append("".join(one if isinstance(one, str) else one[0] for one in parts).rstrip())
 
@@ -294,9 +294,9 @@ class Contents:
 
 
 def record_steps(
-    plan: Plan, request: Request, items: list[Item], traced: int, both: Fields, file: str, every: bool
+    plan: Plan, request: Request, items: list[Item], traced: int, both: Fields, file: str, by_time: bool
 ) -> None:
-    """Run the keys of items once more, and write their steps; of the first ``traced`` items also paragraphs. ``every``: see
+    """Run the keys of items once more, and write their steps; of the first ``traced`` items also paragraphs. ``by_time``: see
     ``_Recorder``.
     """
     store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
@@ -304,19 +304,24 @@ def record_steps(
     job = settled_job(request)
     taped, work = job.order == "tape", WorkFolder(Path(job.work))
     work.make()
-    recorder = _Recorder(plan, items, traced, both, file, every=every)
+    recorder = _Recorder(plan, items, traced, both, file, by_time=by_time)
     with closing(recorder), opened_past(job.request, plan, taped=taped) as past:
-        for number in (None,) if job.delivers_sends else range(plan.partitions):
-            recorder.partition = number
-            here = {
-                key
-                for one, key in recorder.keys.items()
-                if number in (None, partition_of(one.key, plan.partitions))
-            }
-            if here:
-                unit = Unit(job=job, kind="task" if taped else "canonical", partition=number or 0)
-                run = run_task if taped else run_canonical
-                run(unit, past, work, "steps", Watch(recorder, here))
+        for stage in range(max(1, job.stages)):
+            for number in range(plan.partitions):
+                recorder.partition = number
+                here = {
+                    key
+                    for one, key in recorder.keys.items()
+                    if partition_of(one.key, plan.partitions) == number or (by_time and one.kind == "output")
+                }
+                if not here and not by_time:
+                    continue
+                watch = Watch(recorder, here)
+                if taped:
+                    run_task(Unit(job=job, kind="task", partition=number), past, work, "steps", watch)
+                else:
+                    unit = Unit(job=job, kind="stage", partition=number, stage=stage)
+                    work.finish(unit, run_stage(unit, past, work, f"steps-{stage}", watch))
                 recorder.end()
 
 

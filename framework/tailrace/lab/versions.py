@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.errors import UnknownAppError, UsageError, WorkerLostError
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of

@@ -42,10 +42,10 @@ from typing import Final, NamedTuple, Protocol
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.engine.task_state import origin_in
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.names import apps_in, is_changelog_of
 from tailrace.core.records import InputRecord
+from tailrace.core.unit_ids import origin_in
 from tailrace.log.interface import Reader, TopicPartition
 
 _PAUSE_S: Final = 0.02

@@ -340,24 +340,15 @@ class Log(Protocol):
         """The offsets last committed for a group. A partition without one (never committed, expired) is left out."""
         ...
 
-    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
-        """What ``resume`` has to know about positions later, to be stored with them. Empty if the log needs nothing.
-
-        A reader at each position has found no record between the last one that it returned and the position.
-        From then on, writers of this log refuse to commit if one of these topics is deleted and created again.
-
-        Raises:
-            UnknownTopicError: A topic does not exist.
+    def topic_ids(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """The present ids of topics: one that was deleted and created again has another. ``LOG/ID``, as ids of two logs do not compare.
+        Topics that do not exist are left out, and all if the log deletes none. See ``log.same_topics``.
         """
         ...
 
-    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """Where to continue from positions: there, or behind offsets without a record that were noted. ``note`` is what ``note``
-        returned for them. Absent topics, those it does not name, an empty note and one of another log are not checked.
-
-        Raises:
-            TopicReplacedError: A topic was deleted and created again since.
-            CorruptStateError: The note cannot be read.
+    def watch(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """The ids of topics when this process looked first. From then on, its writers refuse to commit if one of them is deleted and
+        created again. Raises UnknownTopicError.
         """
         ...
 

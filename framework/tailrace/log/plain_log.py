@@ -48,15 +48,13 @@ class PlainLog(ABC):
         """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
         return self.committed_offsets(group, partitions)
 
-    def note(self, _positions: Mapping[TopicPartition, int], /) -> bytes:
-        """See ``Log.note``: empty, as no topic is deleted."""
-        return b""
+    def topic_ids(self, _topics: Iterable[str], /) -> Mapping[str, str]:
+        """See ``Log.topic_ids``: no topic is deleted."""
+        return {}
 
-    def resume(
-        self, _note: bytes, positions: Mapping[TopicPartition, int], /
-    ) -> Mapping[TopicPartition, int]:
-        """The same positions: nothing is noted of them."""
-        return positions
+    def watch(self, _topics: Iterable[str], /) -> Mapping[str, str]:
+        """Topics have no ids here: see ``Log.watch``."""
+        return {}
 
     @abstractmethod
     def join(

@@ -26,7 +26,7 @@ class PassedOffsets:
 
     Theory. The position of a task is the one after its last record. Offsets without a record (on Kafka: markers of transactions, records
     of aborted ones) may be between it and the end of the input, and the log deletes them as it deletes records. The next start would
-    then find that something was deleted unread. So each commit notes, for a log that wants notes (``Log.note``), up to which offset
+    then find that something was deleted unread. So each commit notes, on a log that gives its topics ids, up to which offset
     each input had no record behind the position.
 
     Such offsets may also come when there is nothing else to commit. So after a while a commit is made for them alone.

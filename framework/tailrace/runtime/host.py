@@ -4,7 +4,7 @@
 step          what happens                                                             if it fails
 ============  =======================================================================  ==================================
 ``_open``     the log is opened                                                        the process ends
-``_prepare``  options, topics and residence are checked, once for all processes        the process ends
+``_prepare``  options, topics and moves are checked, once for all processes        the process ends
 ``_join``     tasks are claimed, or the app's group is joined                          the process ends; its tasks are free
 ``_begin``    companions begin; the first tasks come, and begin with a snapshot        the worker leaves
 the worker    restores, slices and commits; ``_between_turns`` tasks come and go       a task waits, or the worker leaves
@@ -30,8 +30,8 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.generations import drop_older, folder_of, located
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure

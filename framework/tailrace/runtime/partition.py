@@ -36,7 +36,7 @@ from tailrace.core.errors import KEPT_ELSEWHERE, FencedError, TailraceError
 from tailrace.core.handling.promises import Promises
 from tailrace.core.names import transactional_id
 from tailrace.core.storage import Store
-from tailrace.history.reading.commit_identity import new_nonce
+from tailrace.history.provenance.judging import new_nonce
 from tailrace.history.reading.replayable import check_kept
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer

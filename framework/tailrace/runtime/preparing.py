@@ -19,8 +19,8 @@ from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OptionError, UnknownTopicError, UsageError
 from tailrace.core.names import tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import publishers_of
 from tailrace.history.status.holding import IsOwned
 from tailrace.history.status.inspection import kept_too_short
@@ -39,7 +39,7 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
 
     Raises:
         UnknownTopicError, TopicMismatchError: A declared topic is not there, or a topic has other partitions.
-        AppMovedError: The app lives on another log.
+        OtherHistoryError: The app lives on another log.
         RegistryError: A schema registry does not answer, or refuses the schema of a topic that the app writes.
     """
     check_topics(plan, log, options.app)

@@ -6,7 +6,7 @@ the one before:
     1  take the transactional id over         earlier owners are fenced and their open transactions aborted, so that only
                                               this owner writes this partition of the changelog from here on
     2  read the *uncommitted* end             no commit of an earlier owner is after it; the topics must be those of the
-                                              last cut before it (``history.reading.same_topics``)
+                                              last cut before it (``history.provenance``)
     3  read the changelog, committed only,    from the store's position; offsets have gaps, so the position ends this
        until position >= that end             step, not the last record
     4  take the last cut read                 the store's own if the changelog had no more; it decides the offsets
@@ -14,7 +14,7 @@ the one before:
        offsets and the end of the tape        number and digest of all rows are those that the cut notes, or the changelog
        with it                                has lost some (``state.contents``)
     6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request; so is
-                                              an input that lost its end (``history.reading.last_reads``)
+                                              an input that lost its end (``history.provenance``)
 
 The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the
 changelog's end. While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads
@@ -23,7 +23,7 @@ would keep deleted rows, so it is emptied and filled again.
 
 A position alone does not prove that a store is a copy of *this* changelog: a log that has lost its end, was restored from a
 backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and
-the one that it was being read toward (see ``history.reading.commit_identity``). A store of another history is emptied and filled from
+the one that it was being read toward (see ``history.provenance``). A store of another history is emptied and filled from
 the log, and a warning names both identities. The log decides even if it has fewer commits than the store, or none.
 Only if it has no cut although the group has committed offsets, the store is left as it is: step 5 would refuse the start, and the
 state would be gone.
@@ -55,12 +55,14 @@ from tailrace.core.errors import (
     FencedError,
     LogUnavailableError,
     OffsetGoneError,
-    OffsetsDisagreeError,
+    OtherHistoryError,
     StateFolderError,
 )
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.storage import Store
+from tailrace.history.provenance.judging import check_tape_end, does, judge, judge_read
+from tailrace.history.provenance.topics import CutHeaders, positions_read, resumed
 from tailrace.history.reading.changelog import (
     MOVED,
     beginning,
@@ -70,17 +72,12 @@ from tailrace.history.reading.changelog import (
     check_whole,
     last_cut,
 )
-from tailrace.history.reading.commit_identity import standing
-from tailrace.history.reading.last_reads import is_replaced
-from tailrace.history.reading.left_inputs import positions_read
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
-from tailrace.history.reading.same_topics import check_changelog, resumed
-from tailrace.history.reading.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.clocks import Clock
 from tailrace.runtime.first_positions import first_positions, inputs_read
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.task_notes import CutHeaders
+from tailrace.runtime.task_notes import versions_after
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
@@ -157,10 +154,11 @@ class Restore:
         Raises:
             FencedError: Another worker took the task over meanwhile.
             StateFolderError: The store is of another app or task.
-            OffsetsDisagreeError: The group's offsets are not those of the last cut.
+            OtherHistoryError: A topic was replaced; or rows, the tape's end or the group's offsets are not those of the last cut; or
+                an input has lost its end.
             CorruptStateError: The changelog has records that no task has written.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
-                has not read, or its end.
+                has not read.
             LogUnavailableError: The log did not answer; nothing is lost, try again.
         """
         self.check_owned()
@@ -168,16 +166,14 @@ class Restore:
         begun_ms, end = self.clock(), self.end()
         try:
             last = end.last_cut
-            headers = CutHeaders(self.plan, self.log, self.partition, last)
-            passed = resumed(self.plan, self.log, self.partition, last)
+            headers = CutHeaders(self.plan, self.log, last, versions_after(self.plan, last))
+            passed = resumed(self.plan, self.log, last)
             before = yield from self.held(end, begun_ms)
             after, applied = yield from self._catch_up(before, end, begun_ms)
             left = positions_read(last)
             with self._unless_taken_over(end):
                 check_contents(self.changelog, () if last is None else last.headers, after.contents)
                 positions = self._check_offsets(after.core, left)
-                if after.core is None:
-                    check_changelog(self.plan, self.log, self.partition)
                 check_tape_end(self.plan, self.log, self.partition, after.core)
             over = self._step_over(after.core, positions, passed)
             over |= self._lost_ends(left, headers.read)
@@ -250,8 +246,8 @@ class Restore:
         for data in (held.core, held.toward):
             # The usual case after a restart, and of a standby: it stands at the last cut of the log. Asking the tape takes longer.
             if data is not None and (newest is None or data != newest.value):
-                found = standing(self.plan, self.log, self.partition, tape.decode_cut(data))
-                if not found.in_log:
+                found = judge(self.plan, self.log, self.partition, tape.decode_cut(data))
+                if does("store", found) != "take":
                     return found.why
         if held.changelog_position > end.offset:
             return f"it is at position {held.changelog_position} of the changelog, which ends at {end.offset}"
@@ -347,7 +343,7 @@ class Restore:
         """Raise what is found to be wrong, unless another worker has committed while it was read: then nothing is."""
         try:
             yield
-        except (CorruptStateError, OffsetsDisagreeError):
+        except (CorruptStateError, OtherHistoryError):
             if self.end().offset == end.offset:
                 raise
             raise FencedError(
@@ -430,14 +426,14 @@ class Restore:
             name, mark = one.name, read.get(one.name)
             if mark is None or name not in positions:
                 continue
-            if not is_replaced(self.log, name, self.partition, mark):
+            answer = judge_read(self.log, name, self.partition, mark)
+            if does("input", answer) == "take":
                 continue
-            end = self.log.end_offset(name, self.partition)
-            has = f"ends at {end}" if mark.offset >= end else f"has another record at offset {mark.offset}"
             if not self.settings.after_deleted:
-                raise OffsetGoneError(
-                    f"{name!r} partition {self.partition} {has}, and the app {self.plan.app!r} has read it up to {mark.offset}: "
+                raise OtherHistoryError(
+                    f"{name!r} partition {self.partition} {answer.why}, and the app {self.plan.app!r} has read it up to {mark.offset}: "
                     "the log has lost its end since (an unclean leader election, a restored backup), or was created again",
+                    why="record",
                     topic=name,
                     partition=self.partition,
                     offset=mark.offset,
@@ -446,13 +442,13 @@ class Restore:
                     "run the app once with --after-deleted: it keeps its state and continues behind the offsets that it has read, "
                     "without the records that have taken their place.",
                 )
-            found[name] = min(positions[name], end)
+            found[name] = min(positions[name], self.log.end_offset(name, self.partition))
             _log.warning(
                 "the app keeps the effects of records that %r partition %d has lost: the topic %s. It continues at offset %d, without "
                 "the records before it that have taken their place",
                 name,
                 self.partition,
-                has,
+                answer.why,
                 found[name],
                 extra={"app": self.plan.app, "partition": self.partition},
             )
@@ -463,9 +459,10 @@ class Restore:
             "Restore the log from a copy; or rebuild the state from the log, and start the app from the result under another name (--as, "
             "--from-snapshot)."
         )
-        raise OffsetsDisagreeError(
+        raise OtherHistoryError(
             f"for {name!r} partition {self.partition} the group {self.plan.app!r} has offset {of_group}, and the changelog "
             f"{self.plan.changelog_topic!r} has {'no commit at all' if of_cut is None else f'offset {of_cut}'}",
+            why="offsets",
             hint="Both are always committed together. The group is behind, as if another program had reset its offsets: if it is not "
             "ahead in any partition, delete the group (kafka-consumer-groups.sh --delete), and start the app again: it continues from its "
             f"changelog. {rebuild}"

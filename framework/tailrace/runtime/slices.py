@@ -41,12 +41,12 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputEndedError, LogUnavailableError
 from tailrace.core.records import Head, InputRecord, Output, RecordMark
+from tailrace.history.provenance.topics import CutHeaders
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.log.routing import keep_partitions
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
 from tailrace.runtime.commit_notes import CommitMeasures, PassedOffsets, PublishedWatermarks
-from tailrace.runtime.task_notes import CutHeaders
 from tailrace.state.contents import StoreContents
 
 

@@ -28,7 +28,7 @@ A note is written before a task is restored, by its owner only (``Tasks.leave_no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -37,15 +37,11 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import InputsChangedError, ReplacedVersionError
-from tailrace.core.records import Headers, InputRecord, RecordMark
+from tailrace.core.records import InputRecord
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.cut_notes import READ, ROWS, VERSIONS, cut_header, header_of
-from tailrace.history.reading.last_reads import noted_reads
-from tailrace.history.reading.left_inputs import abandoned_header
-from tailrace.history.reading.same_topics import note_of_topics, noted_header
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Tasks
-from tailrace.state.contents import Contents
+from tailrace.state.provenance import provenance_of
 
 _log = logging.getLogger("tailrace.service")
 
@@ -142,45 +138,13 @@ def version_of(plan: Plan) -> str:
 
 def committed_versions(plan: Plan, log: Log, number: int) -> Sequence[str]:
     """The versions that have committed a task, as its last commit in the changelog says."""
-    return _versions_of(last_cut(log, TopicPartition(plan.changelog_topic, number)))
+    return provenance_of(last_cut(log, TopicPartition(plan.changelog_topic, number))).versions
 
 
-def versions_header(plan: Plan, last: InputRecord | None) -> Headers:
-    """The header of the cuts of a task that this version continues after the cut ``last``."""
+def versions_after(plan: Plan, last: InputRecord | None) -> Sequence[str]:
+    """The versions to note with the cuts of a task that this version continues after the cut ``last``."""
     version = version_of(plan)
-    versions = [*(one for one in _versions_of(last) if one != version), version][-_MOST_WITH_CUTS:]
-    return cut_header(VERSIONS, versions)
-
-
-class CutHeaders:
-    """What goes with the cuts of a task that continues from the cut ``last``.
-
-    From here on, commits are refused if a topic that the task reads or writes is deleted and created again.
-    """
-
-    def __init__(self, plan: Plan, log: Log, partition: int, last: InputRecord | None) -> None:
-        self._plan, self._log, self._partition = plan, log, partition
-        known = log.topics()
-        used = {*plan.outputs, plan.changelog_topic, plan.tape_topic, *(one.name for one in plan.inputs)}
-        note = note_of_topics(log, used & known.keys())
-        self.has_notes = bool(note)
-        """Whether the log wants notes."""
-        self.read: Mapping[str, RecordMark] = noted_reads(() if last is None else last.headers)
-        """By input, the mark of the last record that the commits so far have read (see ``last_reads``)."""
-        self._kept = abandoned_header(plan, last)
-        if note:
-            self._kept += versions_header(plan, last)
-
-    def of(self, positions: Mapping[str, int], read: Mapping[str, RecordMark], contents: Contents) -> Headers:
-        """The headers of a cut. ``positions``: by input, up to where it has no record that is not in the cut."""
-        kept = cut_header(READ, read) + cut_header(ROWS, contents) + self._kept
-        if not self.has_notes:
-            return kept
-        return noted_header(self._plan, self._log, self._partition, positions) + kept
-
-
-def _versions_of(cut: InputRecord | None) -> Sequence[str]:
-    return header_of(cut, VERSIONS, list[str]) or ()
+    return [*(one for one in provenance_of(last).versions if one != version), version][-_MOST_WITH_CUTS:]
 
 
 def _decoded(text: str) -> TaskNote | None:

@@ -28,9 +28,9 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.failure import FAILURES, spelled_error
 from tailrace.core.errors import (
     BadRecordError,
+    OtherHistoryError,
     TailraceError,
     TopicMismatchError,
-    TopicReplacedError,
     WrongPartitionError,
 )
 from tailrace.core.records import InputRecord, RecordMark
@@ -40,9 +40,10 @@ from tailrace.core.values.json_values import as_json_value
 from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import spell
-from tailrace.history.reading.stretches import first
+from tailrace.history.provenance.judging import Same, judge_read
 from tailrace.log.interface import Log, Reader, StoredLog, TopicPartition
 from tailrace.log.opening import open_log
+from tailrace.log.same_topics import check_same
 from tailrace.log.threads import in_thread
 from tailrace.runtime.restore import ChangelogEnd, Restore
 from tailrace.serve.answers import Answer, Question, table_fields
@@ -64,8 +65,8 @@ class _Source(msgspec.Struct, frozen=True, array_like=True):
     """What a copy is of, in the cut of its store."""
 
     log: bytes
-    topic: bytes
-    """A note of the log, see ``StoredLog.note``."""
+    topic: str
+    """Its id, see ``Log.topic_ids``."""
     declared: str
     """How the keys of the table were declared: marks depend on it."""
     last: RecordMark | None
@@ -275,7 +276,7 @@ class TableRestore(Restore):
         held = None if self.store.cut is None else decode_store_cut(self.store.cut)
         if held is not None and held.core is not None and not super().may_have_missed(held.at_end_ms, now_ms):
             source = _decode_source(held.core)
-            with suppress(TopicReplacedError):
+            with suppress(OtherHistoryError):
                 self._look(source)
                 is_same = source.declared == self._declared() and self._has(source.last)
                 if is_same and self.oldest() <= held.changelog_position <= end.offset:
@@ -285,10 +286,11 @@ class TableRestore(Restore):
     def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
         """See ``Restore``."""
         empty = yield from super().emptied(now_ms)
-        # A log that has noted a topic is of no use any more when the topic is replaced.
+        topic = self.changelog.topic
+        # A log that watches a topic is of no use any more when the topic is replaced.
         with closing(open_log(self.log.place, self.log.options)) as other:
-            note = other.note({self.changelog: empty.changelog_position})
-        empty = replace(empty, core=_encode(_Source(self.log.identity, note, self._declared(), None)))
+            id_ = other.watch([topic]).get(topic, "")
+        empty = replace(empty, core=_encode(_Source(self.log.identity, id_, self._declared(), None)))
         self.store.write({}, empty.encode())
         return empty
 
@@ -309,26 +311,27 @@ class TableRestore(Restore):
         """See ``Restore``: a reader does not notice it. It is looked every few seconds."""
         is_replaced = False
         if self.looks and self.looks[0].done():
-            is_replaced = isinstance(self.looks.pop().exception(), TopicReplacedError)
+            is_replaced = isinstance(self.looks.pop().exception(), OtherHistoryError)
         if not self.looks:
             source = _decode_source(decode_store_cut(self.store.cut or b"").core or b"")
             self.looks.append(in_thread("tailrace-look", lambda: self._look(source, _LOOK_S)))
         return is_replaced
 
     def _look(self, source: _Source, pause_s: float = 0.0) -> None:
-        """Raises TopicReplacedError."""
+        """Raises OtherHistoryError."""
         time.sleep(pause_s)
         if source.log != self.log.identity:
-            raise TopicReplacedError("the log is another one", topic=self.changelog.topic)
-        self.log.resume(source.topic, {self.changelog: 0})
+            raise OtherHistoryError("the log is another one", why="topic", topic=self.changelog.topic)
+        check_same(self.log, {self.changelog.topic: source.topic})
         self.log.topics()  # what was known of one is forgotten if it has other partitions now
         if self.log.partitions(self.changelog.topic) != self.plan.partitions:
-            raise TopicReplacedError("the table has more partitions now", topic=self.changelog.topic)
+            raise OtherHistoryError(
+                "the table has more partitions now", why="topic", topic=self.changelog.topic
+            )
 
     def _has(self, last: RecordMark | None) -> bool:
         """Whether the log has the last record of the copy. If it was compacted away, the copy is filled again."""
-        record = None if last is None else first(self.log, *self.changelog, last.offset)
-        return last is None or (record is not None and RecordMark.of(record) == last)
+        return last is None or isinstance(judge_read(self.log, *self.changelog, last), Same)
 
     def _declared(self) -> str:
         topic = self.rows.topic

@@ -20,7 +20,7 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UnknownTopicError, UsageError
+from tailrace.core.errors import OffsetGoneError, OtherHistoryError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import key_codec_for
@@ -29,6 +29,7 @@ from tailrace.history.reading.event_columns import Events, events_of
 from tailrace.history.reading.stretches import batches
 from tailrace.log.interface import OneCommitLog, RecordFilter, TopicPartition
 from tailrace.log.opening import open_past
+from tailrace.log.same_topics import check_same
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.columns import in_spark
 from tailrace.spark.options import Options, reported
@@ -165,24 +166,24 @@ class TopicTable:
         }
 
     def check_topic(self, log: OneCommitLog) -> str:
-        """What the log notes of the topic, in hex. Called before and after something is read.
-        Raises TopicReplacedError: another topic has its name now.
+        """The id of the topic in the log. Called before and after something is read.
+        Raises OtherHistoryError: another topic has its name now.
         """
-        place = {TopicPartition(self.topic, 0): 0}
-        note, wanted = log.note(place), self.options.get("topicId") or ""
+        id_, wanted = log.watch([self.topic]).get(self.topic, ""), self.options.get("topicId") or ""
+        if wanted and "/" not in wanted:
+            raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().")
         try:
-            for one in (note, bytes.fromhex(wanted)):
-                log.resume(one, place)
-        except ValueError:
-            raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().") from None
-        except TopicReplacedError as error:
-            raise TopicReplacedError(
+            for one in (id_, wanted):
+                check_same(log, {self.topic: one})
+        except OtherHistoryError as error:
+            raise OtherHistoryError(
                 "the topic was deleted and created again since this DataFrame was loaded: its offsets mean "
                 "other records now",
+                why="topic",
                 topic=self.topic,
                 hint=LOAD_AGAIN,
             ) from error
-        return note.hex()
+        return id_
 
     def spans(self, log: OneCommitLog, ends: Sequence[int]) -> list[Range]:
         """The requested offsets of each partition."""

@@ -2,7 +2,7 @@
 
 Theory. A changelog is compacted: the rows of a commit, and its cut, disappear when later commits write them again. So no commit can
 be checked by its own rows. What compaction keeps is the *state*, the last value of each row. So each commit notes in a header of its cut
-(``history.reading.cut_notes``) the number and a digest of all rows that the state has after it. A reader that comes to the same cut with
+(``state.provenance``) the number and a digest of all rows that the state has after it. A reader that comes to the same cut with
 other rows has met a hole (a lost segment: older values of its rows come back), or rows of another program.
 
 The digest is a sum over the rows, of one number each. So it depends on no order, and a commit changes it by its own rows alone: less what

@@ -22,11 +22,11 @@ from tempfile import mkdtemp
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.core.names import transactional_id
+from tailrace.core.names import is_own, transactional_id
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.app_topics import internal_topics
-from tailrace.history.reading.beginnings import base_name, is_own
+from tailrace.history.reading.beginnings import base_name
 from tailrace.history.snapshots.migrating import Migrating
 from tailrace.history.snapshots.start_from_snapshot import Start
 from tailrace.history.snapshots.taking import take_snapshot

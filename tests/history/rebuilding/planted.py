@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from tailrace.core.errors import TailraceError
+from tailrace.core.engine.stages import Stages
+from tailrace.core.errors import OptionError, TailraceError
 from tests.cast.webs import Kept, Node, Piece, Plant, Reached, Web, pieces, reach, records, sums, web_of
 from tests.history.rebuilding import lived
 
@@ -84,6 +85,15 @@ def __getattr__(name: str) -> Any:
 
 def app_of(seed: int, version: str) -> str:
     return f"{__name__}:{version}_{seed}"
+
+
+def has_stages(seed: int) -> bool:
+    """Whether no operators of it feed each other: a stream and a topic between the same ones make a circle."""
+    try:
+        Stages(drawn(seed).changed.app.plan())
+    except OptionError:
+        return False
+    return True
 
 
 def fed(folder: Path, seed: int) -> None:

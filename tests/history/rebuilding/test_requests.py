@@ -125,9 +125,7 @@ def test_a_snapshot_of_another_history_is_no_base(sold: Path, tmp_path: Path) ->
     fill(tmp_path)
     _, foreign = done(tmp_path, SHOPS)
     asked = str(tmp_path / "snapshots")
-    refused(
-        sold, errors.SnapshotMismatchError, "is not of the history", base=asked, base_id=foreign.manifest.id
-    )
+    refused(sold, errors.OtherHistoryError, "is not of the history", base=asked, base_id=foreign.manifest.id)
     refused(sold, errors.UnknownSnapshotError, "there is no snapshot 'nix'", base=asked, base_id="nix")
 
 

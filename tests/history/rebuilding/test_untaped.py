@@ -137,42 +137,6 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     assert seen == [own[0], others[0], own[1], others[1]]
 
 
-@pytest.mark.parametrize("idle_after", ["1m", "1h"])
-def test_inputs_that_became_idle_are_reported_if_events_were_late(tmp_path: Path, idle_after: str) -> None:
-    app = tr.App("passing", partitions=2)
-    first = app.topic("first", Passed, key="key", event_time="at", idle_after=idle_after)
-    second = app.topic("second", Passed, key="key", event_time="at")
-
-    @app.actor
-    class Seen(tr.Actor, order="arrival"):
-        count: int = 0
-
-        @tr.process(first, second)
-        def saw(self, event: Passed, ctx: tr.Context[str]) -> None:
-            self.count += 1
-
-    name = any_app.place(app)
-    times = {"first": [1_000], "second": [1_000_000, 900_000, 950_000]}
-    records = [
-        Output(name, b"a", msgspec.json.encode(Passed("a", at)), at) for name in times for at in times[name]
-    ]
-    lived.append(tmp_path, records, {"first": 2, "second": 2})
-    report, snapshot = done(tmp_path, name)
-    partition = partition_of(b"a", 2)
-    if idle_after == "1h":
-        assert (report.late, report.became_idle) == (0, [])
-        assert not any("idle" in one for one in report.notes)
-        return
-    # The empty partition of "first" is idle from the start, but it is of a task that has no late events.
-    assert report.late == 2
-    assert report.became_idle == [f"first partition {partition}"]
-    (note,) = [one for one in report.notes if "idle" in one]
-    assert note.startswith("2 events late, and inputs")
-    assert f"(first partition {partition})" in note
-    assert "idle_after=" in note
-    assert note in snapshot.manifest.notes
-
-
 def counting(name: str, topic: str, type_: Any, **options: Any) -> str:
     """An app that counts what it reads."""
     app = tr.App(name, partitions=2)

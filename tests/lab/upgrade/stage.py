@@ -27,7 +27,7 @@ from tailrace.log import TopicSettings
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
 from tests.lab.selling import version
-from tests.lab.upgrade import clicking
+from tests.lab.upgrade import clicking, quiet
 from tests.lab.upgrade.clicking import FORGOTTEN, Click, Seen
 from tests.runtime.processes import ROOT, Running, wait_until
 
@@ -207,7 +207,7 @@ def command(wanted: Wanted, killed_after: str = "") -> Any:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}"},
         timeout=600,
     )
     if killed_after:
@@ -263,6 +263,47 @@ def upgraded_and_back(log: str, folder: Path, kills: Sequence[str], of_rollback:
             assert last.ended() == 0, last.complaint
     check(log, producer.clicks, "ono")
     assert step_of(log) == "done"
+
+
+def upgraded_in_a_quiet_hour(log: str, folder: Path) -> None:
+    """One event a minute, one input silent, both idle by the clock: the new version stands where the old one does, and continues."""
+    old, new = (
+        "tests.lab.upgrade.quiet:app",
+        version(
+            folder,
+            "louder",
+            ("WEIGHT = 1", "WEIGHT = 10"),
+            ('version="1"', 'version="2"'),
+            of=str(quiet.__file__),
+        ),
+    )
+    start_ms = 1_772_323_200_000
+
+    def feed(opened: StoredLog, *minutes: int) -> None:
+        some = [quiet.Beat(f"k{at % 3}", start_ms + at * 60_000) for at in minutes]
+        opened.append_all(Output("beats", one.key.encode(), msgspec.json.encode(one), one.at) for one in some)
+
+    def told(opened: StoredLog) -> list[int]:
+        found = [one for number in range(2) for one in scan(opened, "totals", number)]
+        return [msgspec.json.decode(one.value or b"", type=quiet.Total).total for one in found]
+
+    with ExitStack() as stack:
+        opened = stack.enter_context(closing(open_log(log, create=True)))
+        for topic in ("beats", "silent", "totals"):
+            opened.create_topic(topic, TopicSettings(2))
+        feed(opened, *range(5))
+        runs = stack.enter_context(service(old, log, folder))
+        wait_until(lambda: told(opened) == [1, 2, 3, 4, 5], "what waits is handled, as all inputs are idle")
+        asked = Wanted(old=old, new=new, log=log, snapshots=str(folder / "snapshots"), where=Where(workers=1))
+        command(asked, killed_after="begun")
+        waits = stack.enter_context(service(new, log, folder))
+        report = command(asked)
+        assert report["done"]
+        assert runs.ended() == 1
+        feed(opened, 60, 61)
+        wait_until(lambda: told(opened)[5:] == [60, 70], "the new version continues, by the whole history")
+        waits.signal(signal.SIGTERM)
+        assert waits.ended() == 0, waits.complaint
 
 
 if __name__ == "__main__":

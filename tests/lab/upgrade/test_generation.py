@@ -16,7 +16,6 @@ from tailrace.core.errors import StateMovedError
 from tailrace.core.names import changelog_of, upgrades_of
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.changelog import fold, last_cut
-from tailrace.history.reading.cut_notes import SNAPSHOT, header_of
 from tailrace.history.reading.generations import at_generation, folder_of, located
 from tailrace.history.reading.upgrades import Upgrade, note_upgrade
 from tailrace.history.rebuilding.driver import rebuild
@@ -35,6 +34,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers as Served
 from tailrace.state import MemoryStore
+from tailrace.state.provenance import provenance_of
 from tailrace.state.snapshots import Snapshot, Snapshots
 from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
 from tests.runtime.processes import wait_until
@@ -105,7 +105,7 @@ def test_after_each_round_the_changelog_has_its_rows_wherever_a_write_was_killed
     with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
         for partition in range(plan.partitions):
             last = last_cut(log, TopicPartition(changelog_of(plan.app, 1), partition))
-            assert header_of(last, SNAPSHOT, str) == found.manifest.id
+            assert provenance_of(last).snapshot == found.manifest.id
 
 
 def switched(folder: Path, plan: Plan) -> None:

@@ -23,7 +23,7 @@ entries = st.binary(max_size=3).map(lambda value: rows.STAYS + value) | st.build
 )
 values = st.binary(max_size=12)
 timers = st.builds(
-    rows.Timer, times, st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=3)
+    rows.Timer, times, st.binary(max_size=16), st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=3)
 )
 
 names = st.tuples(st.sampled_from([0, 1]), key_bytes)
@@ -76,7 +76,9 @@ def some_rows(count: int = 20, prefix: str = "N") -> dict[bytes, bytes]:
         begin = rows.actor_prefix("Aircraft") + rows.escaped(f"{prefix}{number:05d}".encode())
         found[begin] = rows.WITH_TIMER_ROWS + b"value"
         found[begin + b"mper_port\0JFK"] = rows.STAYS + b"%d" % number
-        found[rows.timer_row(begin, 0, b"overdue")] = rows.encode_timer(rows.Timer(1_000 + number, number))
+        found[rows.timer_row(begin, 0, b"overdue")] = rows.encode_timer(
+            rows.Timer(1_000 + number, b"%d" % number)
+        )
     return dict(sorted(found.items()))
 
 

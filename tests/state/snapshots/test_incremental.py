@@ -77,12 +77,12 @@ def cut_up(rows, size):
 
 def test_a_changed_table_is_filtered_as_the_whole(snapshots: Snapshots) -> None:
     parent = published(snapshots, [some_rows(4)])
-    changed = {row: b"\x21other" for row in some_rows(4) if row[-8:] == b"N00002\0\0"}
+    changed = {row: b"\x31other" for row in some_rows(4) if row[-8:] == b"N00002\0\0"}
     upon(snapshots, parent, changed, [row for row in some_rows(4) if b"N00003" in row])
     found = snapshots.open().batches(
         "state", columns=["key", "value"], filter=compute.field("kind") == "value"
     )
-    wanted = [(b"N00000", b"\x21value"), (b"N00001", b"\x21value"), (b"N00002", b"\x21other")]
+    wanted = [(b"N00000", b"\x31value"), (b"N00001", b"\x31value"), (b"N00002", b"\x31other")]
     assert [tuple(row.values()) for batch in found for row in batch.to_pylist()] == wanted
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.core import errors
 from tailrace.state.snapshots import Snapshots, TaskEntry, which_where, write_task
+from tailrace.state.snapshots.manifest import FORMAT
 from tests.state.snapshots.making import manifest_of, published, some_rows
 
 
@@ -113,7 +114,7 @@ def test_tasks_that_are_not_those_of_the_app_are_refused(snapshots: Snapshots) -
 def test_another_format_is_refused_by_its_number(snapshots: Snapshots, tmp_path: Path) -> None:
     manifest = published(snapshots)
     path = tmp_path / "flights" / manifest.id / "manifest.json"
-    for number in (4, 6):
+    for number in (FORMAT - 1, FORMAT + 1):
         path.write_text(f'{{"format": {number}, "tables": {{"state": "elsewhere"}}}}')
         for look in (snapshots.list, snapshots.open):
             with pytest.raises(errors.FormatError, match=f"format {number}"):

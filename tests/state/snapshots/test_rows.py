@@ -90,12 +90,12 @@ def test_a_task_without_rows_has_no_files(tmp_path: Path) -> None:
 def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
     begin = rows.actor_prefix("Aircraft") + rows.escaped(b"a\0b")
     task = {
-        begin: rows.value_head({(0, b"nsoon"): rows.Timer(4, 7, 0, b"more")}) + b"value",
+        begin: rows.value_head({(0, b"nsoon"): rows.Timer(4, b"7", 0, b"more")}) + b"value",
         begin + b"lseen\0": b"-bounds",
         begin + b"lseen\0" + b"\0\1": b"-item",
         begin + b"mper_port\0": b"-empty key",
         begin + b"mper_port\0JFK": rows.pack_entry(b"entry", 1, 1234),
-        rows.timer_row(begin, 1, b"overdue"): rows.encode_timer(rows.Timer(5, 2**64 - 1, 3, None, 9)),
+        rows.timer_row(begin, 1, b"overdue"): rows.encode_timer(rows.Timer(5, b"\xff" * 16, 3, None, 9)),
     }
     snapshots = Snapshots(str(tmp_path), "flights")
     published(snapshots, [task])
@@ -117,7 +117,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "domain": "event",
             "name": b"nsoon",
             "time_ms": 4,
-            "seed": 7,
+            "cause": b"7",
             "depth": 0,
             "payload": b"more",
             "decided_ms": None,
@@ -129,7 +129,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "domain": "processing",
             "name": b"overdue",
             "time_ms": 5,
-            "seed": 2**64 - 1,
+            "cause": b"\xff" * 16,
             "depth": 3,
             "payload": None,
             "decided_ms": 9,
@@ -158,7 +158,7 @@ def test_columns_partitions_and_filters_narrow_what_is_read(tmp_path: Path) -> N
     ],
 )
 def test_a_row_of_no_known_form_is_refused(tmp_path: Path, row: bytes) -> None:
-    value = rows.encode_timer(rows.Timer(1, 2))
+    value = rows.encode_timer(rows.Timer(1, b"2"))
     with pytest.raises(CorruptStateError):
         write_task(str(tmp_path), 0, "a", [(row, value)])
     assert list(tmp_path.iterdir()) == []

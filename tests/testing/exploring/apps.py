@@ -303,22 +303,29 @@ def asks_whether_it_is_late() -> tr.App:
 
 
 def notes(what: Literal["now", "random"]) -> tr.App:
-    """A handler notes when it was called, or samples what was re-keyed: its numbers follow from offsets that the app itself has written."""
+    """A handler notes when it was called, or samples: the numbers of a timer follow from the event that has set it last."""
     app = tr.App("notes", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    again = app.topic("again", Tick, key=lambda one: one.n % 3, key_type=int, event_time="at")
+    ones = app.topic("ones", Tick, key=lambda one: one.n % 7, key_type=int, event_time="at")
+    again = app.topic("again", Tick, key=lambda one: one.n % 4, key_type=int, event_time="at")
 
     @app.process(ones)
-    def rekey(event: Tick, ctx: tr.Context[str]) -> None:
+    def rekey(event: Tick, ctx: tr.Context[int]) -> None:
         ctx.emit(again, event)
 
     @app.actor
-    class Noting(tr.Actor):
+    class Noting(tr.Actor, order="arrival"):
         noted: tr.MapState[int, float]
 
         @tr.process(again)
         def note(self, event: Tick, ctx: tr.Context[int]) -> None:
-            self.noted[event.n] = ctx.now if what == "now" else ctx.random.random()
+            if what == "now":
+                self.noted[event.n] = ctx.now
+            else:
+                ctx.set_timer(event.at - event.at % 60_000 + 60_000)
+
+        @tr.on_timer
+        def sample(self, ctx: tr.Context[int]) -> None:
+            self.noted[ctx.event_time] = ctx.random.random()
 
     return app
 

@@ -221,7 +221,7 @@ def test_outputs_in_another_order_are_found_and_can_be_said_not_to_matter() -> N
         (apps.waits_by_the_clock, False, "processing time: "),
         (lambda: apps.last_write_wins(tr.ARRIVAL_TIME), False, "arrival: 'ones' has event_time=ARRIVAL_TIME"),
         (lambda: apps.windows(idle_after="1s", late="handle"), False, "idleness: "),
-        (lambda: apps.notes("random"), False, "randomness: Noting.note asks ctx.random"),
+        (lambda: apps.notes("random"), False, "randomness: Noting.sample asks ctx.random"),
     ],
     ids=["drop", "route", "is_late", "now", "processing timer", "arrival", "idle", "random"],
 )

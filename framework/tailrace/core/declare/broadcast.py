@@ -238,7 +238,7 @@ class FirstStart:
         self._plan, self._partition, self._tables = plan, partition, tables
         copied = [one for one in plan.inputs if one.broadcast and not one.repartitioned]
         self._inputs = {one.name: one for one in copied}
-        self._incomplete = [one.routes[0].operator for one in copied]
+        self._incomplete = [route.operator for one in copied for route in one.routes[:1]]
         """The actors with tables that are not complete, as far as it is known."""
 
     def awaits(self, number: int) -> bool:
@@ -258,7 +258,7 @@ class FirstStart:
             if (
                 to is not None
                 and to.topic is not None
-                and self._partition not in self._marked(to.routes[0].operator)
+                and not any(self._partition in self._marked(one.operator) for one in to.routes)
             ):
                 found += copies(to.topic, Copy(self._partition), self._plan.partitions, max(0, now_ms))
         return found

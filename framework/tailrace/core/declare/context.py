@@ -1,15 +1,14 @@
 """The context of a handler: time, output, timers, randomness.
 
 One context serves all handlers of a task. It is valid only while a handler runs. All of its values are functions of the
-causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of the call (an input position, or the
-seed that a timer got when it was set), the actor, the key and the number of the draw. So it is the same in a rebuild of some
-keys, and with other actors.
+causes on the tape, so a replay gets the same values. Randomness is a function of the id of the call's cause (see
+``tailrace.core.unit_ids``), the operator, the key and the number of the draw. So it is the same in a rebuild of some keys, with other
+actors, and in any order of arrival of what the app sends to itself.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from hashlib import blake2b
 from random import Random
 from typing import Any, Generic, overload
 from uuid import UUID
@@ -18,7 +17,7 @@ from typing_extensions import TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.context_timers import ContextTimers
-from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit
+from tailrace.core.declare.current_unit import CurrentUnit
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
@@ -27,6 +26,7 @@ from tailrace.core.durations import to_ms
 from tailrace.core.errors import EmittedTypeError, UnfitValueError, UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.records import OWN_KEY, Headers, too_large
+from tailrace.core.unit_ids import drawn
 from tailrace.core.values.event_values import change_of
 from tailrace.core.values.types import CODEC_ERRORS
 
@@ -101,6 +101,8 @@ class Context(ContextTimers, Generic[K]):
     ) -> None:
         self._unit = unit or CurrentUnit()
         self._outputs = self._unit.outputs
+        self._unit.inside = plan.inside
+        self._unit.operators = [one.name.encode() for one in plan.operators]
         self._plan = plan
         self._lineage = lineage
         self._timer_cap = timer_cap
@@ -182,35 +184,39 @@ class Context(ContextTimers, Generic[K]):
         route = unit.route
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
-        if edge.is_stream:
-            stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            unit.chained.append((edge, event, stamp_ms))
-            if stamp_ms < self.event_time and stamp_ms <= self.watermark and not self.is_late:
-                self._behind(edge, stamp_ms, self.watermark)
+        headers: Headers = ()
+        if edge.is_inside:
+            if edge.is_stream:
+                stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
+                cause = unit.cause, unit.operators[route.operator], unit.sends
+                unit.chained.append((edge, event, stamp_ms, cause))
+                unit.sends, unit.used = unit.sends + 1, True
+                if stamp_ms < self.event_time and stamp_ms <= self.watermark and not self.is_late:
+                    self._behind(edge, stamp_ms, self.watermark)
+                return
+            headers = unit.sent()
+        # Local names, here and elsewhere: looking up a method costs more.
+        text_of, encode = edge.text_of, edge.encode_emitted
+        stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
+        if text_of is None or type(text := text_of(event)) is not str:
+            key = edge.encode_key(event)
         else:
-            # Local names, here and elsewhere: looking up a method costs more.
-            text_of, encode = edge.text_of, edge.encode_emitted
-            headers: Headers = ()
-            stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            if text_of is None or type(text := text_of(event)) is not str:
-                key = edge.encode_key(event)
-            else:
-                key = text.encode()
-                if text is self.key and unit.table is not None:
-                    headers = OWN_KEY
-            try:
-                value = encode(event)
-            except CODEC_ERRORS as error:
-                raise edge.codec.unwritable(event, error) from error
-            if len(value) + len(key or b"") > unit.most_bytes:
-                raise too_large(edge.name, key, value, unit.most_bytes)
-            self._outputs.append((edge.name, key, value, stamp_ms, headers))
-            if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
-                # Inline, since it runs for every event. An event without a time of its own has that of its
-                # record.
-                time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
-                if time_ms is not None and time_ms <= mark_ms:
-                    self._behind(edge, time_ms, mark_ms)
+            key = text.encode()
+            if text is self.key and unit.table is not None and not headers:
+                headers = OWN_KEY
+        try:
+            value = encode(event)
+        except CODEC_ERRORS as error:
+            raise edge.codec.unwritable(event, error) from error
+        if len(value) + len(key or b"") > unit.most_bytes:
+            raise too_large(edge.name, key, value, unit.most_bytes)
+        self._outputs.append((edge.name, key, value, stamp_ms, headers))
+        if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
+            # Inline, since it runs for every event. An event without a time of its own has that of its
+            # record.
+            time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
+            if time_ms is not None and time_ms <= mark_ms:
+                self._behind(edge, time_ms, mark_ms)
 
     def delete(self, table: Table[Any, T], key: T, *, at: int | datetime | None = None) -> None:
         """Delete a key of a table: write a record of it without a value, for ``@tr.on_delete``. Otherwise like ``emit``.
@@ -329,25 +335,12 @@ class Context(ContextTimers, Generic[K]):
         return UUID(bytes=self._digest(), version=4)
 
     def _digest(self) -> bytes:
-        table, route = self._unit.table, self._unit.route
-        assert route is not None
-        if table is None:
-            owner, key = route.name.encode(), repr(self.key).encode()
-        else:
-            owner, key = table.plan.name.encode(), table.plan.key_codec.encode(self.key)
-        drawn = self._draw().to_bytes(8, "big")
-        return blake2b(b"\0".join((self._lineage, owner, drawn, key)), digest_size=16).digest()
-
-    def _draw(self) -> int:
-        """The next seed of this call: a mix of its cause, the handler, and the number of the draw."""
         unit = self._unit
-        route = unit.route
+        table, route = unit.table, unit.route
         assert route is not None
-        unit.draws += 1
-        mixed = (unit.salt + unit.origin * SPREAD + (route.salt ^ unit.draws * 0xD1342543DE82EF95)) & MASK
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK  # the finaliser of splitmix64
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
-        return mixed ^ (mixed >> 31)
+        unit.draws, unit.used = unit.draws + 1, True
+        key = repr(self.key).encode() if table is None else table.plan.key_codec.encode(self.key)
+        return drawn(self._lineage, unit.call_id(), unit.operators[route.operator], unit.draws, key)
 
     # --- misuse ---
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit
+from tailrace.core.declare.current_unit import CurrentUnit
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
@@ -110,8 +110,7 @@ class ContextTimers:
 
     def _set(self, domain: int, time: int | datetime, name: str | None, payload: Any) -> None:
         unit = self._unit
-        table, route = unit.table or self._own("set a timer"), unit.route
-        assert route is not None
+        table = unit.table or self._own("set a timer")
         here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
         # The common cases, without a call: only where the handler's time is of this century, small ones are refused.
         if (
@@ -147,10 +146,7 @@ class ContextTimers:
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
             known if name is not None else (domain, rows.unnamed_timer(time_ms)),
-            # The seed is that of the call, without its draws. The name is added when it fires: see ``timer_name``.
-            rows.Timer(
-                time_ms, (unit.salt + unit.origin * SPREAD + route.salt) & MASK, depth, encoded, decided_ms
-            ),
+            rows.Timer(time_ms, unit.call_id(), depth, encoded, decided_ms),
         )
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:

@@ -69,15 +69,13 @@ class Route:
     """One handler that takes an event, a message or a timer.
 
     ``call`` is called with ``(instance, event, context)`` for an actor's handler, ``(event, context)`` for a
-    stateless function (``target`` is None), and without the event for a timer's. ``salt`` is 64 bits of a
-    hash of the handler's stable name, the same in every process. ``operator`` is the number of the actor or
-    function in ``Plan.operators``.
+    stateless function (``target`` is None), and without the event for a timer's. ``operator`` is the number of the
+    actor or function in ``Plan.operators``.
     """
 
     target: ActorPlan | None
     call: Callable[..., None]
     name: str
-    salt: int
     operator: int
     deletes: bool = False
     """Takes the deletions of a table, not its events; it is called without an event."""
@@ -244,6 +242,14 @@ class Plan:
         """Topics and channels that the app writes: those of its operators, and those for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
+
+    @property
+    def inside(self) -> frozenset[str]:
+        """The inputs that the app may write itself: its inbox, topics that its operators emit to, and those for late events."""
+        written = self.written.union(
+            edge.name for one in self.operators for edge in one.emits if not edge.is_stream
+        )
+        return frozenset(one.name for one in self.inputs if one.is_inbox or one.name in written)
 
     @property
     def forwarded(self) -> frozenset[str]:

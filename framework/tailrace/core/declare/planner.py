@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
@@ -105,6 +104,8 @@ def make_plan(app: Declarations) -> Plan:
         circles=flow.circles,
     )
     _check_internal_names(app)
+    for topic in topics.values():
+        topic.is_inside = topic.name in plan.inside
     return plan
 
 
@@ -113,8 +114,7 @@ def _add_functions(app: Declarations, takers: Takers, numbers: dict[str, int]) -
     for name, function in app.functions.items():
         function.resolve(last_call=True)
         for edge in function.edges:
-            salt = _salt("function", function.method, edge.name)
-            route = Route(None, function.call, function.method, salt, numbers[name])
+            route = Route(None, function.call, function.method, numbers[name])
             takers.setdefault(edge, []).append((function.method, "", route))
 
 
@@ -226,10 +226,6 @@ def _touched(operators: list[Operator], routes: Iterable[Route]) -> tuple[int, .
     return tuple(sorted(found))
 
 
-def _salt(*names: str) -> int:
-    return int.from_bytes(hashlib.blake2b("\0".join(names).encode(), digest_size=8).digest(), "big")
-
-
 def _routes(takers: Takers, edge: Edge[Any, Any]) -> tuple[Route, ...]:
     return tuple(route for _, _, route in sorted(takers.get(edge, ()), key=lambda taker: taker[:2]))
 
@@ -263,13 +259,7 @@ def _read(
             if routes:
                 read[topic.name] = _Read(topic, routes)
             continue
-        forward = Route(
-            None,
-            forwarding(topic, inner, app.partitions),
-            inner.name,
-            _salt("forward", topic.name),
-            numbers[inner.name],
-        )
+        forward = Route(None, forwarding(topic, inner, app.partitions), inner.name, numbers[inner.name])
         read[inner.name] = _Read(inner, routes)
         read[topic.name] = _Read(topic, (forward,), repartitioned=True)
     return read
@@ -392,22 +382,20 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
     for handler in declaration.handlers:
         where = f"{name}.{handler.method}"
         for edge in handler.edges:
-            salt = _salt("process", name, edge.name)
-            route = Route(plan, handler.call, where, salt, index, handler.deletes)
+            route = Route(plan, handler.call, where, index, handler.deletes)
             takers.setdefault(edge, []).append((name, handler.method, route))
         for role in handler.roles:
             if isinstance(role, TimerRole):
                 timers = processing_timers if role.domain else event_timers
-                salt = _salt("processing-timer" if role.domain else "timer", name, role.family)
                 payload = None
                 if role.payload is not None:
                     codec = ValueCodec[Any](role.payload)
                     payload = canonical_writer(role.payload, codec.encode), codec.decode
                 timers[role.family] = Route(
-                    plan, handler.call, where, salt, index, payload=payload, failed=role.failed
+                    plan, handler.call, where, index, payload=payload, failed=role.failed
                 )
         for type_, known_as in _message_names(handler):
-            route = Route(plan, handler.call, where, _salt("message", name, known_as), index)
+            route = Route(plan, handler.call, where, index)
             message = ValueCodec[Any](type_)
             encode = canonical_writer(type_, message.encode)
             messages[known_as] = MessagePlan(known_as, type_, encode, message.decode, route)

@@ -39,12 +39,23 @@ Late = Literal["handle", "drop", "route"]
 class Edge(Generic[E, K]):
     """A topic or stream of events E with keys K, which handlers can take and ``ctx.emit`` can emit to."""
 
-    __slots__ = ("app", "is_stream", "key_names", "key_type", "name", "type", "type_name", "types")
+    __slots__ = (
+        "app",
+        "is_inside",
+        "is_stream",
+        "key_names",
+        "key_type",
+        "name",
+        "type",
+        "type_name",
+        "types",
+    )
     is_table: ClassVar[bool] = False
 
     def __init__(self, app: str, name: str, type: Any, key_type: Any, *, is_stream: bool) -> None:
         self.app = app
-        self.is_stream = is_stream
+        self.is_stream = self.is_inside = is_stream
+        """``is_inside``: also of a topic that its app reads itself, since the plan was made."""
         self.name = name
         self.type = type
         self.key_type = plain_key(key_type)

@@ -276,7 +276,7 @@ class Table(ActorTimers):
                     self.move_timer(parts, timer, None)
                 else:
                     expiry_ms = self.cells.expiry(ttl.domain, ttl.ttl_ms)
-                    self.move_timer(parts, timer, rows.Timer(expiry_ms, 0))
+                    self.move_timer(parts, timer, rows.Timer(expiry_ms, b""))
         parts.written = ()
 
     def restore(self, key: Any, image: bytes | None) -> None:

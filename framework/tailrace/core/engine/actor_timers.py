@@ -7,7 +7,6 @@ timer that was set and has fired, or was cancelled, since the last commit leaves
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any
 
 from tailrace.core import rows
@@ -44,7 +43,7 @@ class ActorTimers:
         """The timers that were set again after they had fired, or were cancelled, since the last commit."""
         self.timer_ids: tuple[dict[str, TimerId], dict[str, TimerId]] = ({}, {})
         """By time domain: the names that handlers have given, with the timers."""
-        self._names: dict[bytes, tuple[str, str | None, int]] = {}
+        self._names: dict[bytes, tuple[str, str | None]] = {}
         self._then: list[tuple[Parts, bool]] = []
         """From the last ``collect_timers``: parts whose timers get rows of their own, or lose them, with the commit."""
         self._exact: list[tuple[dict[TimerId, int], TimerId]] = []
@@ -78,17 +77,16 @@ class ActorTimers:
             timer = stored_timer(self.state, self.prefix + rows.escaped(key_bytes), (domain, name))
         return NO_WATERMARK if timer is None else timer.time_ms
 
-    def timer_name(self, name: bytes) -> tuple[str, str | None, int]:
-        """The family of a timer's handlers, the name that the user gave (None without one), and a salt of the name."""
+    def timer_name(self, name: bytes) -> tuple[str, str | None]:
+        """The family of a timer's handlers, and the name that the user gave (None without one)."""
         if name[:1] == b"u":
-            return "", None, int.from_bytes(name[1:], "big")
+            return "", None
         known = self._names.get(name)
         if known is None:
             full = name[1:].decode()
             if len(self._names) > _MOST_NAMES:
                 self._names.clear()
-            salt = blake2b(name, digest_size=8).digest()
-            known = self._names[name] = full.partition(":")[0], full, int.from_bytes(salt, "big")
+            known = self._names[name] = full.partition(":")[0], full
         return known
 
     def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:

@@ -73,7 +73,7 @@ def changes(before: Picture, after: Picture) -> list[Change]:
 def describe_changes(
     actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
 ) -> tuple[Change, ...]:
-    """The differences between two states of a key: fields, entries, timers; seeds of timers, or bytes, if texts are equal."""
+    """The differences between two states of a key: fields, entries, timers; causes of timers, or bytes, if texts are equal."""
     found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
     if found:
         return tuple(found)
@@ -88,9 +88,9 @@ def describe_changes(
 def _hidden(actor: ActorPlan | None, rest: bytes, before: bytes | None, after: bytes | None) -> Change:
     """What differs in a row that reads the same."""
     if actor is not None and rest[:1] == b"t" and before and after:
-        seeds = [str(rows.decode_timer(one).seed) for one in (before, after)]
-        if seeds[0] != seeds[1]:
-            return Change(f"the seed of {next(iter(_timer(actor, rest, before)))}", *seeds)
+        causes = [rows.decode_timer(one).cause.hex() for one in (before, after)]
+        if causes[0] != causes[1]:
+            return Change(f"the cause of {next(iter(_timer(actor, rest, before)))}", *causes)
     texts = (ABSENT if value is None else value.hex() for value in (before, after))
     return Change(f"the bytes of {rest!r}", *texts)
 

@@ -102,8 +102,10 @@ class Firing:
         finally:
             units.apart = apart
         unit.leave()
-        # The next handler begins its own random draws, whether or not timers have fired before it.
-        unit.draws, unit.random = 0, None
+        if (
+            unit.used
+        ):  # the next handler begins its own draws and sends, whether or not timers have fired before it
+            unit.reset()
 
     def drop_undone(self) -> None:
         """Take the due entries out of the queues that a failed record has left; no others are due then.
@@ -167,8 +169,9 @@ class Firing:
         if timer is None:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
-        family, context.timer_name, unit.salt = table.timer_name(name)
-        unit.origin, unit.depth = timer.seed, timer.depth
+        family, context.timer_name = table.timer_name(name)
+        unit.cause, unit.depth = timer, timer.depth
+        units.timer = table.plan.name, key_bytes, domain, name, timer.cause
         unit.fired, unit.decided_ms = (domain, time_ms), timer.decided_ms
         apart = units.apart
         if timer.decided_ms is not None:
@@ -179,39 +182,37 @@ class Firing:
         try:
             skipped = None
             if units.skips:
-                units.timer = table.plan.name, key_bytes, domain, name
                 skipped = units.timer_skip(fired)
             if skipped is not None:
                 units.skip(TIMER, fired, None, skipped)
-                self._give_up(table, key, domain, time_ms, name)
+                self._give_up(table, key, domain, name, timer)
             else:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if unit.chained:
                     units.deliver_chained(key)
         except FAILURES as error:
-            units.timer = table.plan.name, key_bytes, domain, name
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
             # Undoing the handler's changes has also restored the timer.
-            self._give_up(table, key, domain, time_ms, name)
+            self._give_up(table, key, domain, name, timer)
         finally:
             unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
             if timer.decided_ms is not None:
                 unit.decided_ms, units.late, units.apart = None, frozenset(), apart
         units.totals.fired = fired + 1
 
-    def _give_up(self, table: Table, key: Any, domain: int, time_ms: int, name: bytes) -> None:
+    def _give_up(self, table: Table, key: Any, domain: int, name: bytes, timer: rows.Timer) -> None:
         """Use up a timer that has failed and is a dead letter. The handler declared for this case is called instead."""
-        units, timer = self.units, (domain, name)
+        units, time_ms, which = self.units, timer.time_ms, (domain, name)
         plan, unit, context, instance = table.plan, units.unit, units.context, table.instance(key)
         handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
         route = handlers.get(table.timer_name(name)[0])
         if route is None or route.failed is None:
-            units.use_up(table, instance, timer)
+            units.use_up(table, instance, which)
             return
         context.key, context.event_time, context.is_late = key, time_ms, False
         context.watermark = self.marks.of_operator[plan.index]
-        unit.salt, unit.fired = 1, (domain, time_ms)
-        units.invoke_timer(replace(route, call=route.failed), table, instance, timer)
+        unit.cause, unit.fired = timer, (domain, time_ms)
+        units.invoke_timer(replace(route, call=route.failed), table, instance, which)
 
     def _route(self, table: Table, domain: int, family: str) -> Route:
         plan = table.plan
@@ -240,7 +241,7 @@ class Firing:
         if name and not table.is_of_library(name):  # each of those of an operator is there once
             self.rises[actor] += 1
         if self.rises[actor] > cap:
-            family, full, _ = table.timer_name(name)
+            family, full = table.timer_name(name)
             raise TimerLoopError(
                 f"the inputs of {table.plan.name} have ended, and its timer handlers still set timers, after event "
                 f"time has risen to the last timer {cap} times",

@@ -5,7 +5,6 @@ Also ``BoundInput``, a task's data about an input: the handlers of its heads, an
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Sequence, Set
 from itertools import chain
 from operator import itemgetter
@@ -23,6 +22,7 @@ from tailrace.core.engine.redriven import is_redriven, redriven_in
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
 from tailrace.core.records import DELETED, RECORD_BYTES, UNREADABLE, Delivery, Head, InputRecord, Refused
+from tailrace.core.unit_ids import RecordIds, Tail
 from tailrace.core.values.nesting import DEEPEST, depth_test
 
 _RUN_WORTH_READING_AHEAD = 32
@@ -91,13 +91,31 @@ class BoundInput:
     ``judged``: its records may be late. They move the input's watermark to their event time minus ``lag``.
     """
 
-    __slots__ = ("direct", "inbox", "judged", "lag", "plan", "routes", "salt", "tables", "turns", "waits")
+    __slots__ = (
+        "direct",
+        "id_of",
+        "ids",
+        "inbox",
+        "judged",
+        "lag",
+        "plan",
+        "routes",
+        "tables",
+        "tail_of",
+        "turns",
+        "waits",
+    )
 
-    def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
+    def __init__(
+        self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks, app: str | None
+    ) -> None:
+        """``app``: if it writes the input itself; None of any other input."""
         self.plan, self.tables = plan, tables
-        place = f"{plan.name}/{partition}".encode()
-        self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
-        """Separates this input partition from others in the random seeds of its records."""
+        self.ids = RecordIds(plan.name, partition, app)
+        self.tail_of = None if app is None else self.ids.tail_of
+        """The tail of the place of a record; None if it is the offset."""
+        self.id_of = self._id_in_inbox if plan.is_inbox else self.ids.id_of
+        """The id of the unit of a record."""
         self.inbox = plan.is_inbox
         self.judged = bool(plan.moves and not plan.repartitioned and not plan.broadcast)
         self.judged = self.judged or (self.inbox and marks.judges_messages())
@@ -113,6 +131,16 @@ class BoundInput:
 
     def _bound(self, route: Route) -> BoundRoute:
         return route, None if route.target is None else self.tables[route.target.index]
+
+    def _id_in_inbox(self, record: InputRecord) -> bytes:
+        """Of a redriven record, the id of its original."""
+        redriven = redriven_in(record.headers)
+        return bytes.fromhex(redriven.unit) if redriven and redriven.unit else self.ids.id_of(record)
+
+    def tail(self, head: Head) -> Tail:
+        """The tail of the place of an event, by which those of one input and time are in order."""
+        record: Any = head[4]
+        return head[0] if self.tail_of is None else self.tail_of(record)
 
     def takers(self, delivery: Delivery) -> Sequence[BoundRoute]:
         """The routes that get a message, or a redriven event."""

@@ -1,12 +1,11 @@
-"""One input of one task in canonical order (see ``canonical``): its buffered heads, and their places."""
+"""One input of one task in a stage (see ``stage_order``): its buffered heads, and their places."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Literal, TypeAlias
 
 from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine.intake import Intake, Source
@@ -14,18 +13,22 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import Head, InputRecord, Refused
 
-RecordOrigin: TypeAlias = Literal["sent", "others"]
-"""Origin of a record of an own input: this app sent it, or others wrote it."""
+BEYOND = 1 << 40
+"""After every real offset: the numbers of records that are read from files."""
 
 
-def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
-    """Treat no record as this app's."""
-    return "others"
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """The cut at which a task ends: the watermarks of its operators, and its clock."""
+
+    marks: Mapping[int, int]
+    clock_ms: int | None = None
+    """No reading goes beyond it; None: there is no such limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """The records that one partition reads in canonical order: of each input (by name), those before an offset in ``ends``.
+    """What the task of one partition reads in a stage: of each input (by name), the records before an offset in ``ends``.
 
     ``upstream``: per source, the watermarks that its writers have published, in ascending order, as pairs of
     the position where the watermark takes effect and the watermark; None: the writers hold no reader back. An
@@ -37,75 +40,71 @@ class PartitionHistory:
     upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
-    record_origin: Callable[[str, InputRecord], RecordOrigin] = written_by_others
-    """For own inputs that are delivered: records that the app sent are left out."""
-    idle: Collection[str] | None = None
-    """The inputs from outside that are idle from their ends on; None: as the clock decides."""
     sent: Collection[str] = ()
-    """Own inputs that hold all that the app sends, in the order of event time: see ``rounds``."""
+    """The inputs with what earlier stages have sent, in the order of places."""
+    again: Collection[str] = ()
+    """Those that an earlier stage reads, too: it has refused what has to be refused."""
+    redriven: tuple[int, int] | None = None
+    """The offsets in the inbox between which there are redriven records only: they are read after all others."""
+    first_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of reference data: the records up to this timestamp are read before all others."""
+    stand: Stand | None = None
+    """Where the operators end. None: each as far as its inputs go."""
+    clock_ms: int = 0
+    """The lowest clock reading at the end."""
 
 
 class InputLane:
-    """``delivered``: the tasks deliver the records of this input; the lane has only the records that others have
-    written to it.
-    """
+    """The records of one input, or of its redriven ones (``is_last``)."""
 
     def __init__(
         self,
         task: Task,
         number: int,
         past: PartitionHistory,
-        end: int,
+        offsets: tuple[int, int],
         window: int | None,
         *,
-        delivered: bool,
+        is_last: bool = False,
         as_of_ms: int | None = None,
     ) -> None:
         plan = task.plan.inputs[number]
-        self.task, self.number, self.name, self.end = task, number, plan.name, end
-        self.delivered, self._as_of_ms = delivered, as_of_ms
-        self.withheld = False
-        """Whether there were records from after ``as_of_ms``, which the lane leaves out."""
-        self._inbox, self.is_broadcast = plan.is_inbox, plan.broadcast
+        start, self.end = offsets
+        self.task, self.number, self.name, self.is_last = task, number, plan.name, is_last
+        self._as_of_ms = as_of_ms
+        self.is_reference = plan.broadcast or (plan.watermark == "none" and not plan.is_inbox)
+        """Whether its records come before the first event that is not earlier than their timestamps."""
+        self._first_ms = past.first_ms.get(plan.name, NO_WATERMARK)
         self.sources = [number]
         if plan.is_inbox:
             self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]
         follows = plan.is_inbox or plan.watermark == "upstream"
-        self.judged = bool(plan.moves) or (plan.is_inbox and bool(self.sources))
-        if delivered and follows:
-            self.judged = False
+        self.judged = not is_last and (bool(plan.moves) or plan.is_inbox or plan.broadcast)
         self.marks = deque(
             sorted(
                 (
                     (at, source, mark if mark is None or as_of_ms is None else min(mark, as_of_ms))
                     for source in self.sources
-                    for at, mark in (() if delivered else past.upstream.get(task.plan.sources[source], ()))
+                    for at, mark in (() if is_last else past.upstream.get(task.plan.sources[source], ()))
                 ),
                 key=itemgetter(0, 1),
             )
         )
-        self.by_clock = not follows
-        """Whether ``idle_after`` decides when this input becomes idle."""
-        self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
-        """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above.
-        """
-        if past.idle is not None and not follows:
-            self.idle_after_ms = 0 if plan.name in past.idle else FOREVER
-        self.sent = plan.name in past.sent
         self._last_marks = [*self.marks]
-        self.resting_since_ms: int | None = None
-        """The clock when the lane ended; None before the end, and before the first clock reading."""
+        is_empty = start >= self.end
+        self.falls_idle = (
+            past.stand is not None or plan.broadcast or (not self.marks if follows else is_empty)
+        )
+        """Whether it holds nobody back from its end on."""
+        self.sent, self._again = plan.name in past.sent and not is_last, plan.name in past.again
         self.heads: list[Head] = []
         self.times: list[int | None] = []
         """Times by which the heads are ordered; None for a head that goes at once."""
         self.stamps: list[int] = []
-        """Clock readings of the heads. A message has none, nor has a timestamp that lies in the future."""
-        self.at = self.count = 0
-        """The place of the next head, and the number of all heads so far."""
-        self.is_last = plan.is_inbox and (delivered or not task.plan.has_messages)
-        """Whether it is read after all others, as it has redriven records only. Messages that are recorded do not wait for these."""
-        self._past = past
-        self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
+        """Clock readings of the heads. A timestamp that lies in the future is none."""
+        self.at = self.taken = 0
+        """The place of the next head, and the number of those before."""
+        self._intake = Intake(task, number, past.source, start, window)
 
     def fill(self) -> bool:
         """Make the next head available; False at the end."""
@@ -114,30 +113,33 @@ class InputLane:
             if found is None:
                 return False
             self.heads, records = found
+            if self._again:
+                kept = [at for at, head in enumerate(self.heads) if type(head[3]) is not Refused]
+                records = self._only(kept, records)
             self.times = [head[1] for head in self.heads]
             if None in self.times:
                 self.times = [_order_time(head) for head in self.heads]
-            latest_ms = FOREVER if self.task.event_clock_ms is None else self.task.event_clock_ms + A_DAY_MS
-            self.stamps = [
-                NO_WATERMARK if self._inbox or record.timestamp_ms > latest_ms else record.timestamp_ms
-                for record in records
-            ]
-            self.at = 0
             if self._as_of_ms is not None:
                 records = self._up_to(self._as_of_ms, records)
-            if self.delivered:
-                self._leave_out(records)
-            self.count += len(self.heads)
+            latest_ms = FOREVER if self.task.event_clock_ms is None else self.task.event_clock_ms + A_DAY_MS
+            stamps = [record.timestamp_ms for record in records]
+            self.stamps = [NO_WATERMARK if stamp > latest_ms else stamp for stamp in stamps]
+            if self.is_reference:
+                first_ms = self._first_ms
+                self.times = [
+                    None if time_ms is None else NO_WATERMARK if stamp <= first_ms else stamp
+                    for time_ms, stamp in zip(self.times, stamps, strict=True)
+                ]
+            self.at = 0
             if self.sent and (times := [one for one in self.times if one is not None]):
                 self._mark(max(times))
         return True
 
     def _mark(self, last_ms: int) -> None:
         """At the last one of the heads, all events of what is sent that are earlier have been read."""
-        for _, source, mark in self._last_marks:
-            if mark is not None:
-                at = len(self.marks) - len(self._last_marks)
-                self.marks.insert(at, (self.heads[-1][0], source, min(mark, last_ms - 1)))
+        for source in self.sources:
+            at = len(self.marks) - len(self._last_marks)
+            self.marks.insert(at, (self.heads[-1][0], source, last_ms - 1))
 
     def _up_to(self, as_of_ms: int, records: Sequence[InputRecord]) -> Sequence[InputRecord]:
         """Drop the heads from after a time. One without an event time goes by its timestamp. Returns what is left of
@@ -148,18 +150,14 @@ class InputLane:
             for at, (time_ms, record) in enumerate(zip(self.times, records, strict=True))
             if (record.timestamp_ms if time_ms is None else time_ms) <= as_of_ms
         ]
-        self.withheld |= len(kept) < len(records)
-        self.heads = [self.heads[at] for at in kept]
         self.times = [self.times[at] for at in kept]
-        self.stamps = [self.stamps[at] for at in kept]
-        return [records[at] for at in kept]
+        return self._only(kept, records)
 
-    def _leave_out(self, records: Sequence[InputRecord]) -> None:
-        """Drop an own input's records that the app sent."""
-        kept = [at for at, one in enumerate(records) if self._past.record_origin(self.name, one) != "sent"]
+    def _only(self, kept: Sequence[int], records: Sequence[InputRecord]) -> Sequence[InputRecord]:
+        if len(kept) == len(self.heads):
+            return records
         self.heads = [self.heads[at] for at in kept]
-        self.times = [self.times[at] for at in kept]
-        self.stamps = [self.stamps[at] for at in kept]
+        return [records[at] for at in kept]
 
     def next_offset(self) -> int:
         """The offset up to which all records have been taken."""

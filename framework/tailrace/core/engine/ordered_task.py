@@ -32,8 +32,8 @@ NOT_TOUCHED: Final[bytes | None] = b""
 class OrderedTask(TaskState):
     """The part of a task that concerns ordered operators."""
 
-    pausing: frozenset[str] = frozenset()
-    """Topics: ``run`` returns after a record whose step has written to one of them."""
+    again: frozenset[int] = frozenset()
+    """In a stage: the inputs that an earlier one reads, too. It has counted their late events."""
     _late_events = 0
     """1 if the current record is late, to be counted when it is taken."""
     _late_after_idle: tuple[int, int] | None = None
@@ -57,13 +57,9 @@ class OrderedTask(TaskState):
         number = plan.index
         slept, refused, marks.idle[number] = marks.idle[number], totals.refused, False
         firing.budget, unit = self.settings.firing_budget, self._unit
-        unit.taken, sent = start, len(unit.outputs)
+        unit.taken = start
         try:
-            while (
-                unit.taken < len(heads)
-                and not firing.draining
-                and not (self.pausing and unit.taken > start and self._has_sent(sent))
-            ):
+            while unit.taken < len(heads) and not firing.draining:
                 if one.turns and self._units.waiting_keys is None and self._take_turns(one, heads):
                     continue
                 head = heads[unit.taken]
@@ -91,11 +87,6 @@ class OrderedTask(TaskState):
                 self._bound_memory(heads[taken - 1])
             unit.leave()
         return taken
-
-    def _has_sent(self, since: int) -> bool:
-        """Whether an output is for one of the ``pausing`` topics; ``since``: the number of earlier outputs."""
-        outputs = self._unit.outputs
-        return len(outputs) > since and any(one[0] in self.pausing for one in outputs[since:])
 
     def _bound_memory(self, last: Head) -> None:
         """Write what waits to scratch files, if it takes too much memory. Raises StateUnavailableError."""
@@ -218,7 +209,7 @@ class OrderedTask(TaskState):
         event = event.message if one.inbox else event
         assert time_ms is not None
         context.key, context.event_time = key, time_ms
-        unit.input, unit.salt, unit.origin = number, one.salt, offset
+        unit.input, unit.cause = number, record
         self._cells.begin()
         mark, apart = len(unit.outputs), units.apart
         units.apart = True
@@ -278,20 +269,17 @@ class OrderedTask(TaskState):
                 others_ms = min(others_ms, sweep.waiting[other].due_ms)
                 if of_operator[other] != stood_ms or ready[other] != mark:
                     return
-        queue, sums = waiting.queues[number], waiting.sums
+        queue, sums, is_outside = waiting.queues[number], waiting.sums, one.tail_of is None
         last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
         left = min(sweep.budget, sweep.stop_after - totals.drained)
         done: Waiter | None = None
-        pausing, sent = bool(self.pausing), len(unit.outputs)
         try:
             for at in range(unit.taken, len(heads)):
-                if pausing and self._has_sent(sent):
-                    return
                 head = heads[at]
                 time_ms = head[1]
                 if time_ms is None or time_ms <= own or time_ms <= mark:
                     return
-                if time_ms >= last_ms:
+                if time_ms >= last_ms and (is_outside or waiting.is_next(number, head)):
                     queue.append(head)
                     sums[number] += head[0]
                     last_ms = time_ms
@@ -317,7 +305,8 @@ class OrderedTask(TaskState):
                     if timers.due_ms < event_ms:
                         fired, units.operator = totals.fired, tape.ALL
                         sweep.fire_first()
-                        unit.draws, unit.random, units.operator = 0, None, operator
+                        unit.reset()
+                        units.operator = operator
                         left -= totals.fired - fired
                         continue
                     first: Waiter = waiting.first()
@@ -341,7 +330,7 @@ class OrderedTask(TaskState):
             raise
         finally:
             if done is not None:
-                sweep.last[operator] = done[:3]
+                sweep.last[operator] = done
             sweep.budget = max(0, min(sweep.budget, left))
 
     def _handle(self, turns: Iterator[Waiter]) -> None:
@@ -350,13 +339,13 @@ class OrderedTask(TaskState):
         outputs, chained, is_direct, number = unit.outputs, unit.chained, units.direct and not units.skips, -1
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
         one, (_, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT
-        for time_ms, _, offset, input_of, (_, _, key, event, record) in turns:
+        for time_ms, _, _, input_of, (offset, _, key, event, record) in turns:
             if input_of != number:
                 number, one = input_of, self._inputs[input_of]
                 straight = one.direct if is_direct else INDIRECT
                 _, route, table, call, load, touch, encode, seal, settle, full = straight
-            unit.input, unit.salt, unit.route, unit.table = number, one.salt, route, table
-            context.key, context.event_time, unit.origin = key, time_ms, offset
+            context.key, context.event_time = key, time_ms
+            unit.input, unit.cause, unit.route, unit.table = number, record, route, table
             if undo or touched:
                 cells.begin()
             mark, image = len(outputs), NOT_TOUCHED
@@ -382,8 +371,8 @@ class OrderedTask(TaskState):
                 if image is not NOT_TOUCHED and table is not None:
                     touched.insert(0, (table, key, image))
                 units.failed(error, mark, number, offset, record)
-            if unit.draws:
-                unit.draws, unit.random = 0, None
+            if unit.used:
+                unit.reset()
 
     # --- the cut
 
@@ -400,13 +389,14 @@ class OrderedTask(TaskState):
             if (one.inbox or operator in one.waits) and name in ordered.lows
         ]
         for head in heads:
-            offset, time_ms = head[0], head[1]
+            offset, time_ms = head[:2]
             if time_ms is None:
                 continue
             takers = {route.operator for route in head[3].routes} if one.inbox else None
             for operator, ordered, low, late in resumed:
                 place_ms = late.get(offset, time_ms)
-                after = ordered.last is None or (place_ms, one.plan.rank, offset) > tuple(ordered.last)
+                place = place_ms, *sweep.waiting[operator].place_of(number, head)
+                after = ordered.last is None or place > tuple(ordered.last)
                 is_taken = takers is None or operator in takers
                 if is_taken and offset >= low and place_ms > reached[operator] and after:
                     sweep.waiting[operator].push(number, head, place_ms)
@@ -471,7 +461,7 @@ class OrderedTask(TaskState):
         """
         units, marks = self._units, self.watermarks
         redriven = self.is_redriven(plan.index, record)
-        self._late_events = int(not redriven)
+        self._late_events = int(not redriven and plan.index not in self.again)
         source, mark = plan.index, self._unit.watermark if not late else max(marks.ready[one] for one in late)
         if plan.is_inbox:
             source = marks.channel_of(to[0][0].operator)

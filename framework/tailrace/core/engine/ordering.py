@@ -1,7 +1,8 @@
 """Ordered operators: they handle their events in the order of event time, each once their watermark has passed it.
 
-Theory. An event of an ordered operator has a *place*: (time, rank of its input, offset), the rank by the order of
-declaration of the topics, the time that of the event. A record is *taken* when it is read: its input's position and watermark advance, and the
+Theory. An event of an ordered operator has a *place*: (time, rank of its input, tail). The time is that of the event, the rank follows
+the order of declaration of the topics. The tail is the offset in an input from outside; in an input that the app writes, where offsets
+depend on the schedule, it is the sender with its running number, see ``core.unit_ids``. A record is *taken* when it is read: its input's position and watermark advance, and the
 tape has it, as for every record. Then, for each ordered operator that it concerns:
 
     of an input that is no source        handled at once: slow reference data, and feedback of a circle
@@ -13,7 +14,7 @@ tape has it, as for every record. Then, for each ordered operator that it concer
 At the end of every step, event time *sweeps* up, over all ordered operators of the task together: the next thing is
 always the one of the lowest time among the events and timers that are ready (at or before their operator's
 watermark); at one time events come before timers, and among events the order is (place of the operator, rank,
-offset). Before an event of time t, an ordered operator stands at t - 1: that is its ``ctx.watermark``. So what an
+tail). Before an event of time t, an ordered operator stands at t - 1: that is its ``ctx.watermark``. So what an
 ordered operator does is a function of the set of its events. Nothing depends on the order in which they were taken. That
 holds for late events, too: whether one is late, and its place, follow from the records of its own input.
 
@@ -44,12 +45,13 @@ from tailrace.core.engine.waiting_runs import Waiter
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import IncompatibleStateError
 from tailrace.core.records import Head
+from tailrace.core.unit_ids import Tail
 
 _BYTES_OF_EVENT: Final = 700
 """Of the head, the decoded event, the record and their place in a heap; besides the value, which counts twice."""
 
-Place = tuple[int, int, int]
-"""Event time, rank of the input, offset."""
+Place = tuple[int, int, Tail]
+"""Event time, rank of the input, tail."""
 
 
 class Sweep(Firing):
@@ -57,6 +59,7 @@ class Sweep(Firing):
 
     __slots__ = (
         "_event",
+        "before",
         "event_bytes",
         "handle",
         "highest_elsewhere",
@@ -70,8 +73,7 @@ class Sweep(Firing):
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:
         super().__init__(units, marks, events, processing)
-        plan = units.plan
-        self.inputs: Sequence[BoundInput] = ()
+        plan, self.inputs = units.plan, units.inputs
         self.handle: Callable[[BoundInput, Head, int, int], None]
         """Handles an event for an operator, in its turn; the last argument is the time of its place."""
         self.operators = sorted(
@@ -79,9 +81,11 @@ class Sweep(Firing):
             key=lambda number: (plan.operators[number].level, number),
         )
         """The ordered operators, in the order of their places."""
-        self.waiting = {number: Waiting(plan.inputs) for number in self.operators}
-        self.last: dict[int, Place] = {}
-        """By operator, the place of the last event that it has handled in its turn."""
+        self.waiting = {number: Waiting(self.inputs) for number in self.operators}
+        self.last: dict[int, Waiter] = {}
+        """By operator, the last event that it has handled in its turn."""
+        self.before: dict[int, Place] = {}
+        """By operator, the place of the last one before the cut that the task began with."""
         self.highest_elsewhere = [NO_WATERMARK] * len(plan.operators)
         """By operator: the highest time of a place of an event of a key that is not watched."""
         marks.waiting_until = lambda one: max(self.waiting[one].last_ms(), self.highest_elsewhere[one])
@@ -170,11 +174,11 @@ class Sweep(Firing):
         if operator >= 0:
             waiting = self.waiting[operator]
             first: Waiter = waiting.first()
-            time_ms, rank, offset, number, head = first
+            time_ms, _, _, number, head = first
             marks.reach(time_ms - 1)
             self.handle(self.inputs[number], head, operator, time_ms)
             waiting.pop(first)
-            self.last[operator] = time_ms, rank, offset
+            self.last[operator] = first
             self.units.totals.ordered += 1
             return
         assert self._found is not None
@@ -186,6 +190,11 @@ class Sweep(Firing):
         if self.units.totals.fired == fired:
             marks.of_operator[:] = before
 
+    def place_of(self, waiter: Waiter) -> Place:
+        """The place of an event that has waited."""
+        time_ms, rank, _, number, head = waiter
+        return time_ms, rank, self.inputs[number].tail(head)
+
     # --- the cut
 
     def noted(self) -> dict[str, Ordered]:
@@ -194,7 +203,9 @@ class Sweep(Firing):
         for operator, waiting in self.waiting.items():
             reached, ready = self.marks.of_operator[operator], self.marks.ready[operator]
             if waiting or ready != reached:
-                last = self.last.get(operator)
+                last = (
+                    self.place_of(self.last[operator]) if operator in self.last else self.before.get(operator)
+                )
                 found[self.units.plan.operators[operator].name] = Ordered(
                     ready,
                     last if last is not None and last[0] > reached else None,
@@ -219,8 +230,9 @@ class Sweep(Firing):
             if operator in self.waiting:
                 found[operator] = one
                 if one.last is not None:
-                    time_ms, rank, offset = one.last
-                    self.last[operator] = time_ms, rank, offset
+                    time_ms, rank, tail = one.last
+                    self.before[operator] = time_ms, rank, tail
+                    self._check_tail(name, operator, rank, tail)
             taken = {bound.plan.name for bound in self.inputs if operator in bound.waits or bound.inbox}
             lost = {topic: low for topic, low in one.lows.items() if topic not in taken}
             for topic, (_, count, _) in lost.items() if name not in dropped else ():
@@ -231,3 +243,14 @@ class Sweep(Firing):
                     "idle.",
                 )
         return found
+
+    def _check_tail(self, name: str, operator: int, rank: int, tail: Tail) -> None:
+        """Raises IncompatibleStateError: an input of an operator that is within a drain has places of another kind now."""
+        of_rank = [
+            one for one in self.inputs if one.plan.rank == rank and (operator in one.waits or one.inbox)
+        ]
+        if any((one.tail_of is None) != isinstance(tail, int) for one in of_rank):
+            raise IncompatibleStateError(
+                f"{name} has handled some events of one time, and their topic is one that the app writes itself now, or not any more",
+                hint="Let the code that they wait in handle them first: run it until it has caught up.",
+            )

@@ -7,6 +7,7 @@ topics that the app alone writes, where it is the first one.
     value        as the original: key, value, timestamp and headers. The input that had the original decodes it
     operators    those whose unit failed; others have handled the original. Without names, all that take the input
     task         the one that failed; that of its key, if the event was in a wrong partition
+    unit id      that of the original, in the letter and in the header: so its handlers draw the same random numbers
     event time   that of the event. It moves no watermark, as the inbox moves none, and is never left out as late:
                  ``ctx.is_late`` says whether it is. In an ordered operator it waits until its turn, if that is still to come
     by key       an input with ``repartition=True`` forwards it with the header, for the same reason
@@ -18,7 +19,7 @@ redriven record.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -29,6 +30,9 @@ REDRIVEN_HEADER: Final = "tailrace-redriven"
 
 OPERATORS_HEADER: Final = "tailrace-operators"
 """Header of a dead letter: the operators of the unit that failed, if not all that take its input."""
+
+UNIT_HEADER: Final = "tailrace-unit"
+"""Header of the dead letter of a record: the id of its unit, in hex."""
 
 
 class Redriven(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +46,8 @@ class Redriven(msgspec.Struct, frozen=True, omit_defaults=True):
     """The place of the original; -1 if it is in another log, from which the app was reshaped."""
     operators: tuple[str, ...] = ()
     """Names of the operators that handle it; none if all that take the input do."""
+    unit: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    """The unit id of the original, in hex."""
 
 
 _decode = msgspec.json.Decoder(Redriven).decode

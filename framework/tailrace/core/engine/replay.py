@@ -222,6 +222,8 @@ class Replay:
             task.opened(self._operator(arguments[0]))
         elif code == tape.RISEN:
             task.finish(self._operator(arguments[0]), arguments[1])
+        elif code == tape.RAISED:
+            task.raised({self._operator(arguments[0]): arguments[1]}, more=bool(arguments[2]))
         self._drain(last=last)
         return not self._at_watermark()
 

@@ -15,6 +15,7 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     ENDED operator     all input of the operator has ended
     OPENED operator    it gets more input, although it had ended
     RISEN operator t   the end of input of an actor: its watermark rises to t, the time of its last timer
+    RAISED operator t m  its watermark is lifted to t, that of a cut; m = 1: the next cause is of the same step
 
 After a start of the task the first causes are those that wake its idle sources and reopen its operators. If
 the last commit fell into a drain, they come before the rest of that drain. All other causes come after it.
@@ -25,7 +26,7 @@ first record after the start has it. So two histories that part after a commit, 
 grew again, have different identities from there on, even if all counts are equal; and two commits with one
 identity have the same past. The identity is in the record and in the cut. A replay takes it from the record
 and checks the chain, so it comes to the same bytes. The first identity chains to an empty one.
-``history.reading.commit_identity`` has the rules for its use.
+``history.provenance`` has the rules for its use.
 
 If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a
 record can also come later, if a task was restarted from a snapshot. The records after it do not follow from
@@ -35,7 +36,7 @@ those before it: its identity chains to that of the snapshot's cut.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, TypeVar
 
@@ -44,11 +45,11 @@ import msgspec
 from tailrace.core.errors import CorruptStateError
 from tailrace.core.formats import check_format
 
-RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
+RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN, RAISED = range(8)
 
 ALL, REFUSED = -1, -2
 
-FORMAT = 14
+FORMAT = 16
 """The format of cuts and tapes."""
 
 
@@ -80,7 +81,7 @@ class Ordered(msgspec.Struct, array_like=True):
 
     ready: int
     """Its watermark. It is above the time that it stands at only within a drain."""
-    last: tuple[int, int, int] | None
+    last: tuple[int, int, int | bytes] | None
     """Within a drain, the last event handled of the time after the one that it stands at, if there was one."""
     lows: dict[str, tuple[int, int, int]]
     """By input, of the events that wait: the lowest offset, their number, and the sum of their offsets."""
@@ -133,6 +134,8 @@ class Cut(msgspec.Struct, array_like=True):
     """By source, if it has ever been idle."""
     refused: dict[str, list[int]] = {}
     """By input, of the records from the first that waits on: the offsets of those that were refused."""
+    sent: dict[str, int] = {}
+    """By operator, how many records it has sent to the app itself: see ``unit_ids``. "" passes on late events."""
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -161,7 +164,7 @@ class Skip(msgspec.Struct, array_like=True):
     operator: int = ALL
     """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken; ``REFUSED``."""
     timer: bytes = b""
-    """Of a timer, its whole identity: actor, key, time domain, name, and the seed, by which two firings in one commit differ."""
+    """Of a timer, its whole identity: actor, key, time domain, name, and the cause, by which two firings in one commit differ."""
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
@@ -202,6 +205,8 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """The identity of the commit."""
     nonce: bytes = b""
     """What the driver drew at the start of the task; set in the first record after each start."""
+    flight: dict[str, tuple[int, int, int]] = {}
+    """Of a record with a base that was rebuilt in stages: by ordered operator, what waits in it of the inbox (see ``Ordered.lows``)."""
     within_drain: bool = False
     """Whether a drain was not at its end: timers were due, or events ready, that a later commit has."""
 
@@ -229,7 +234,7 @@ def environment(timezones: str) -> Environment:
     return Environment(python, msgspec.__version__, timezones)
 
 
-_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, OPENED: 1, RISEN: 2}
+_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, OPENED: 1, RISEN: 2, RAISED: 3}
 
 
 def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -247,6 +252,14 @@ encode = _encoder.encode
 _format = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _cut = msgspec.msgpack.Decoder(Cut)
 _tape = msgspec.msgpack.Decoder(TapeRecord)
+
+
+def highest(sent: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """``Cut.sent`` of a task that continues several."""
+    found: dict[str, int] = {}
+    for one in sent:
+        found |= {name: max(count, found.get(name, 0)) for name, count in one.items()}
+    return found
 
 
 def decode_cut(data: bytes) -> Cut:

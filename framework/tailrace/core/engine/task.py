@@ -12,6 +12,7 @@ outside is a *cause*. Each kind of cause has one method, and each cause is recor
     end of all input         ended       an operator takes the highest watermark of its sources
     input may have more      opened      an operator takes the lowest watermark of its sources again
     end for an actor         finish      its watermark rises to the latest timer that is then pending; again while there is one
+    a cut that was reached   raised      an operator takes the watermark that it has there
 
 The common part of every step: the watermarks of the operators advance, each by its own sources
 (``watermarks``). Then the due timers are *drained* (``firing``), including timers that are set during the
@@ -34,7 +35,7 @@ store. Handlers cannot observe slices, commits and restarts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from tailrace.core.durations import NO_WATERMARK
@@ -43,10 +44,9 @@ from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.input_decoder import INDIRECT, DirectCall
 from tailrace.core.engine.ordered_task import NOBODY, NOT_TOUCHED, OrderedTask
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.task_state import ORIGIN_HEADER
-from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.unit_ids import ORIGIN_HEADER
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
@@ -102,10 +102,8 @@ class Task(OrderedTask):
         follows = source >= len(inputs) or inputs[source].watermark == "upstream"
         return 0 if follows else inputs[source].idle_after_ms
 
-    def upstream(self, source: int, watermark_ms: int, *, silent: Sequence[int] | None = None) -> None:
-        """Apply the watermark that a source's writers published, at the position it was published for. ``silent``: it
-        only raises these operators, and no timer or event becomes due.
-        """
+    def upstream(self, source: int, watermark_ms: int) -> None:
+        """Apply the watermark that a source's writers published, at the position it was published for."""
         self._not_draining()
         marks = self.watermarks
         before = marks.of_source[source]
@@ -113,11 +111,7 @@ class Task(OrderedTask):
             marks.of_source[source] = max(before, watermark_ms)
             marks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, max(0, watermark_ms - before))
-            if silent is None:
-                self._advance()
-            else:
-                marks.advance(silent)
-                marks.reach(FOREVER)
+            self._advance()
 
     def wake(self, source: int) -> None:
         """Count an idle source again, without a record or new watermark: it may have more to read."""
@@ -174,6 +168,20 @@ class Task(OrderedTask):
         self._advance()
         return True
 
+    def raised(self, marks: Mapping[int, int], *, more: bool = False) -> None:
+        """Lift operators to the watermarks that they have at a cut, all in one step, whatever their sources say. ``more``: in a
+        replay, others of this step follow.
+        """
+        self._not_draining()
+        left = len(marks)
+        for operator, to_ms in marks.items():
+            left -= 1
+            if to_ms > self.watermarks.ready[operator]:
+                self.watermarks.rise(operator, to_ms)
+            self._tape.cause(tape.RAISED, operator, to_ms, int(more or left > 0))
+        if not more:
+            self._advance()
+
     def drain(self, most: int | None = None) -> bool:
         """Continue to fire due timers, at most ``most``. Returns whether the step is finished."""
         self._firing.budget = self.settings.firing_budget if most is None else most
@@ -202,8 +210,9 @@ class Task(OrderedTask):
             context.watermark = unit.watermark
         is_direct = units.direct and not (units.skips or units.apart)
         self._straight = one.direct if is_direct else INDIRECT
-        unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
-        unit.input = number
+        if unit.used:
+            unit.reset()
+        unit.input, context.is_late = number, False
         unit.route, unit.table = self._straight.route, self._straight.table
         refused, unit.taken = totals.refused, start
         try:
@@ -224,13 +233,6 @@ class Task(OrderedTask):
             unit.leave()
         return taken
 
-    def _until_sent(self, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        seen = len(self._unit.outputs)
-        for at in range(start, len(heads)):
-            yield heads[at]
-            if self._has_sent(seen):
-                return
-
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
         units, marks, (events, processing) = self._units, self.watermarks, self._due[number]
@@ -239,9 +241,8 @@ class Task(OrderedTask):
         direct, _, table, call, load, touch, encode, seal, settle, full = self._straight
         live, epoch, collections = {} if table is None else table.live, cells.epoch, cells.touched_collections
         own, taken, late = marks.of_source[number], start, False
-        some = self._until_sent(heads, start) if self.pausing else islice(heads, start, None)
         try:
-            for offset, time_ms, key, event, record in some:
+            for offset, time_ms, key, event, record in islice(heads, start, None):
                 if time_ms is None:
                     if type(event) is Refused:
                         taken += units.refuse(number, event, record)
@@ -256,7 +257,7 @@ class Task(OrderedTask):
                             break
                         continue
                     to, event = one.takers(event), event.message
-                context.key, context.event_time, unit.origin = key, time_ms, offset
+                context.key, context.event_time, unit.cause = key, time_ms, record
                 if undo or touched:
                     cells.begin()
                 try:
@@ -282,8 +283,10 @@ class Task(OrderedTask):
                 except FAILURES as error:
                     late = self._failed(error, mark, number, offset, record, image)
                 taken += 1
-                if late or unit.draws:
+                if late:
                     late = self._end_unit()
+                elif unit.used:
+                    unit.reset()
                 if time_ms - lag > own:
                     own = time_ms - lag
                     if apart:
@@ -320,17 +323,17 @@ class Task(OrderedTask):
             if not self._units.apart:
                 self.watermarks.set_after_run(number, self.watermarks.of_source[number], unit.watermark)
             self._firing.drop_undone()
-        unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
+        unit.route, unit.table = straight.route, straight.table
         return True
 
     def _end_unit(self) -> bool:
-        """Reset what a late event or a random draw has left, and count the event. Returns False."""
+        """Reset what a late event, a draw or a send has left, and count the event. Returns False."""
         self.totals.late += self._late_events
         if self._late_after_idle is not None and self._late_events:
             self.watermarks.note_late(*self._late_after_idle, self.now)
         self._late_events, self._late_after_idle = 0, None
         self._units.late, self._context.is_late = NOBODY, False
-        self._unit.draws, self._unit.random = 0, None
+        self._unit.reset()
         return False
 
     def _moved_apart(self, number: int, source_ms: int) -> int:
@@ -350,7 +353,6 @@ class Task(OrderedTask):
         if firing.draining:
             return True
         self._context.watermark = watermark
-        unit.salt, unit.draws, unit.random = self._inputs[number].salt, 0, None
         unit.route, unit.table = straight.route, straight.table
         return False
 

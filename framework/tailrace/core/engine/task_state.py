@@ -6,12 +6,10 @@ commit the rows that have changed, a cut that is written after them, and the tap
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import repeat
-from operator import add
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -39,21 +37,11 @@ from tailrace.core.engine.watermarks import Watermarks, published_by
 from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, OwnKey, RawOutput, output_of
 from tailrace.core.storage import StateReader
+from tailrace.core.unit_ids import ORIGIN_HEADER, SentNumbers
 
 Timers: TypeAlias = tuple[TimerQueue, ...]
 """The timers of all actors, in one domain of time."""
 _NONE: Final[frozenset[int]] = frozenset()
-ORIGIN_HEADER: Final = "tailrace-origin"
-"""Header of every output: app, task and running number."""
-_ORIGIN: Final = re.compile(rb"(.+)/([0-9]{1,9})/([0-9]{1,18})", re.DOTALL)
-
-
-def origin_in(headers: Headers) -> tuple[bytes, int, int] | None:
-    """App, task and running number in the headers of an output. None if no task can have written them."""
-    if not headers or headers[-1][0] != ORIGIN_HEADER:
-        return None
-    found = _ORIGIN.fullmatch(headers[-1][1])
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 class TaskState:
@@ -100,9 +88,14 @@ class TaskState:
         inner = plan.forwarded
         self._forwarded = frozenset(one.index for one in plan.inputs if one.name in inner)
         """The inputs behind ``repartition=True``, which the app alone writes."""
-        self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]
+        inside = plan.inside
+        self._inputs = [
+            BoundInput(one, partition, tables, marks, plan.app if one.name in inside else None)
+            for one in plan.inputs
+        ]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
+        self._sent = SentNumbers(partition, {} if start is None else start.sent)
         self._tape = tape.Tape(0 if start is None else start.tape)
         self._noted_start = self._moved = False
         self._nonce = nonce
@@ -111,13 +104,12 @@ class TaskState:
         self._taped_identity: bytes | None = None
         self._fired = self.totals.drained
         self._units = self._new_units(watch)
-        self._units.replaying = replaying
+        self._units.replaying, self._units.inputs = replaying, self._inputs
         self._sweep = Sweep(self._units, self.watermarks, events, processing)
         """The firing, if an operator is ordered."""
         self._firing = (
             self._sweep if self._sweep.operators else Firing(self._units, self.watermarks, events, processing)
         )
-        self._sweep.inputs = self._inputs
         self._resumed: dict[int, tape.Ordered] = {}
         """By ordered operator: what the cut has about the events that wait in it."""
         numbers = range(len(plan.inputs))
@@ -201,6 +193,13 @@ class TaskState:
         counts = {self.plan.operators[number].name: len(one) for number, one in self._sweep.waiting.items()}
         return {name: count for name, count in counts.items() if count}
 
+    def take_out(self, numbers: Collection[int]) -> Iterator[tuple[int, InputRecord, int]]:
+        """Remove the events of some inputs that wait in ordered operators. Returns operator, record and input of each."""
+        for operator, waiting in self._sweep.waiting.items():
+            for *_, number, head in waiting.take_out(numbers):
+                assert head[4] is not None
+                yield operator, head[4], number
+
     @property
     def at_work(self) -> AtWork | None:
         """The handler that runs now, or the decoding of records, which calls functions for key and event time; None if neither
@@ -216,8 +215,10 @@ class TaskState:
         if fired is not None:
             timer = f"{context.timer_name or 'unnamed'} at {fired[1]} ms"
             return AtWork(route.name, context.key, self.partition, timer=timer, fired=self.totals.fired)
-        topic = self.plan.inputs[unit.input].name
-        return AtWork(route.name, context.key, self.partition, topic=topic, offset=unit.origin)
+        topic, cause = self.plan.inputs[unit.input].name, unit.cause
+        while type(cause) is tuple:  # of an event of a stream
+            cause = cause[0]
+        return AtWork(route.name, context.key, self.partition, topic=topic, offset=cause.offset)
 
     @property
     def watermark(self) -> int:
@@ -236,17 +237,6 @@ class TaskState:
         return published_by(
             self.plan.published, {one.index: self.published_ms(one.index) for one in self.plan.operators}
         )
-
-    def due_ms(self, operators: Iterable[int]) -> int:
-        """Watermarks of the operators that are below this event time make no timer due, and no waiting event ready."""
-        found, waiting = FOREVER, self._sweep.waiting
-        for number in operators:
-            actor = self.plan.operators[number].actor
-            if actor is not None:
-                found = min(found, self._firing.events[actor].due_ms)
-            if number in waiting:
-                found = min(found, waiting[number].due_ms)
-        return found
 
     @property
     def now(self) -> int:
@@ -367,17 +357,22 @@ class TaskState:
         self.own_keys = set(map(type, headers)) == {OwnKey}
         origin = f"{self.plan.app}/{self.partition}/".replace("%", "%%").encode()
         numbers = map((origin + b"%d").__mod__, range(first, first + count))
-        own: Iterable[Headers] = zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
-        if any(headers):
-            own = map(add, headers, own)
+        own: Iterable[Headers] = (
+            self._sent.numbered(headers, numbers)
+            if any(headers)
+            else zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
+        )
         self.totals.outputs = first + count
         return list(zip(topics, keys, values, times_ms, own, strict=True))
 
     def discard_outputs(self) -> int:
         """Drop the outputs since the last call. They are counted, but not numbered. Returns their number."""
-        count = len(self._unit.outputs)
+        outputs = self._unit.outputs
+        if any(headers := [one[4] for one in outputs]):
+            self._sent.numbered(headers, repeat(b"", len(outputs)))
+        count = len(outputs)
         self.totals.outputs += count
-        self._unit.outputs.clear()
+        outputs.clear()
         return count
 
     def commit_batch(self) -> CommitBatch:
@@ -405,6 +400,7 @@ class TaskState:
             ordered,
             {name: copy(one) for name, one in self.watermarks.idleness.items()},
             self._refused(ordered),
+            self._sent.noted(),
         )
         first = not self._noted_start
         record = tape.TapeRecord(

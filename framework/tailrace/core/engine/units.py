@@ -25,9 +25,9 @@ from tailrace.core.engine.failure import (
     is_handlers_fault,
     must_stop,
 )
-from tailrace.core.engine.input_decoder import BoundRoute, takers_of
+from tailrace.core.engine.input_decoder import BoundInput, BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.redriven import OPERATORS_HEADER, is_redriven, redriven_in
+from tailrace.core.engine.redriven import OPERATORS_HEADER, UNIT_HEADER, is_redriven, redriven_in
 from tailrace.core.engine.trace import Traced, traced
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
@@ -38,6 +38,7 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.records import Headers, InputRecord, RawOutput, Refused
+from tailrace.core.unit_ids import sent_id, timer_id
 
 _DELIVERIES = 1_000
 """Maximum number of deliveries to streams that one unit may cause if the streams form a circle."""
@@ -125,8 +126,10 @@ class Units:
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
         self._timers: dict[bytes, Headers] | None = None
         """The timers among them, by identity; None if they are known by their number."""
-        self.timer: tuple[str, bytes, int, bytes] = ("", b"", 0, b"")
-        """The timer that has failed, now or in the first run: actor, key, domain, name."""
+        self.timer: tuple[str, bytes, int, bytes, bytes] = ("", b"", 0, b"", b"")
+        """The timer that has fired last: actor, key, domain, name, cause."""
+        self.inputs: Sequence[BoundInput] = ()
+        self.unit.id_of = self._id_of
 
     def record(
         self,
@@ -166,7 +169,7 @@ class Units:
     def _carry(self, found: Traced, mark: int) -> None:
         letters, outputs = self.plan.dead_letters_topic, self.unit.outputs
         outputs[mark:] = [
-            one if one[0] == letters else (*one[:4], (*one[4], found.header)) for one in outputs[mark:]
+            one if one[0] == letters else (*one[:4], (found.header, *one[4])) for one in outputs[mark:]
         ]
         if found.is_sampled and not self.replaying:
             self.spans.append((found, self.context.now))
@@ -186,7 +189,8 @@ class Units:
         """Run one handler of an event, and seal what it touched."""
         context, unit = self.context, self.unit
         unit.route, unit.table = route, table
-        unit.draws, unit.random = 0, None
+        if unit.used:
+            unit.reset()
         if self.apart:
             self.stand(route.operator)
         if table is None:
@@ -210,6 +214,17 @@ class Units:
         else:
             table.settle(instance, image)
 
+    def _id_of(self, cause: Any) -> bytes:
+        """The id of ``CurrentUnit.cause``."""
+        kind = type(cause)
+        if kind is InputRecord:
+            return self.inputs[self.unit.input].id_of(cause)
+        if kind is tuple:
+            emitter, operator, number = cause
+            return sent_id(self._id_of(emitter), number, operator, b"")
+        actor, _, domain, name, of = self.timer
+        return timer_id(of, actor.encode(), domain, cause.time_ms, name)
+
     def _count_dropped(self) -> None:
         counted: Any = _Counted(self.totals)  # undone like an assignment to a dictionary
         self.cells.undo.append((counted, "dropped", self.totals.dropped))
@@ -224,7 +239,8 @@ class Units:
         """Run the handler of a timer, which is then no longer pending, and seal what it touched."""
         unit, cells = self.unit, self.cells
         unit.route, unit.table = route, table
-        unit.draws, unit.random = 0, None
+        if unit.used:
+            unit.reset()
         payload: tuple[Any, ...] = ()
         if route.payload is not None:
             stored = table.parts(instance).timers[timer].payload
@@ -255,12 +271,12 @@ class Units:
     def deliver_chained(self, key: Any) -> None:
         """Deliver events that were emitted to streams, in the order of emission, within the same unit."""
         unit, tables, context = self.unit, self.cells.tables, self.context
-        chained, salt, deliveries = unit.chained, unit.salt, 0
+        chained, cause, deliveries = unit.chained, unit.cause, 0
         route, table = unit.route, unit.table
         time_ms, is_late, late = context.event_time, context.is_late, self.late
         try:
             while chained:
-                stream, event, at_ms = chained.popleft()
+                stream, event, at_ms, unit.cause = chained.popleft()
                 deliveries += 1
                 if deliveries > self._most_deliveries:
                     raise UsageError(
@@ -268,7 +284,6 @@ class Units:
                         f"{stream.name!r}",
                         hint="A handler of the stream emits to it again without end.",
                     )
-                unit.salt = salt + deliveries
                 if at_ms != context.event_time:
                     context.event_time, context.is_late, self.late = at_ms, is_late, late
                     if at_ms != time_ms:
@@ -281,7 +296,7 @@ class Units:
             (found, mark), self._traced = self._traced, None
             self._carry(found, mark)
         # Not needed after a failure: the next unit sets its own.
-        unit.salt, unit.route, unit.table = salt, route, table
+        unit.cause, unit.route, unit.table = cause, route, table
 
     def judge(self, at_ms: int) -> None:
         """Judge an event of a stream that has a time of its own, for each operator by its watermark.
@@ -317,6 +332,7 @@ class Units:
         route = unit.route
         del unit.outputs[mark:]
         unit.chained.clear()
+        unit.reset()
         self.cells.rollback()
         if not is_handlers_fault(error):
             raise error
@@ -369,7 +385,7 @@ class Units:
         return self._timers.get(self._timer_identity())
 
     def _timer_identity(self) -> bytes:
-        return tape.encode((*self.timer, self.unit.origin))
+        return tape.encode(self.timer)
 
     def follow(
         self, skips: dict[tuple[int, int, int], Headers], named: Sequence[tape.Skip] | None = None
@@ -392,7 +408,7 @@ class Units:
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
-            letter = dead_letter(letter[0], record, headers)
+            letter = self._letter(number, record, headers)
         self.unit.outputs.append(letter)
 
     def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> int:
@@ -425,5 +441,9 @@ class Units:
         self.refused.append((number, offset))
         if self.failed_here is not None:
             self.failed_here.add((number, offset, tape.ALL))
-        self.unit.outputs.append(dead_letter(self.plan.dead_letters_topic, record, headers))
+        self.unit.outputs.append(self._letter(number, record, headers))
         return 1
+
+    def _letter(self, number: int, record: InputRecord, headers: Headers) -> RawOutput:
+        unit = (UNIT_HEADER, self.inputs[number].id_of(record).hex().encode())
+        return dead_letter(self.plan.dead_letters_topic, record, (*headers, unit))

@@ -1,8 +1,8 @@
 """The events that wait in one ordered operator until its watermark passes them.
 
-An event has a *place*: (time, rank of its input, offset). Its time is the event time, or, of a late event, the first
+An event has a *place*: (time, rank of its input, tail), see ``ordering``. Its time is the event time, or, of a late event, the first
 time that the watermark of its input had not passed when it was taken. Events leave in the order of their places. Most
-inputs are nearly in order, so events that come in order go to a queue, and only the others, *apart*, to a heap: the
+inputs are nearly in order, so events that come in order of their places go to a queue, and only the others, *apart*, to a heap: the
 next event is the lower of the two first ones.
 
 For a cut, each input has the lowest offset that waits, the number of those events, and the sum of their offsets. The
@@ -12,15 +12,17 @@ offsets in a queue rise; those in the heap are noted in bitmaps of 4096 offsets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.input_decoder import BoundInput
+from tailrace.core.engine.redriven import redriven_in
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.waiting_runs import MOST_OF_A_TIER, Decode, Run, Scratch, Waiter, merged, stored
 from tailrace.core.records import Head
+from tailrace.core.unit_ids import Tail
 
 Low: TypeAlias = tuple[int, int, int]
 """Of the events of one input that wait: the lowest offset, their number, and the sum of their offsets."""
@@ -63,10 +65,25 @@ class _Offsets:
 class Waiting:
     """The events that wait in one operator."""
 
-    __slots__ = ("_apart", "_ranks", "_runs", "due_ms", "heap", "late", "queues", "sums")
+    __slots__ = (
+        "_apart",
+        "_inbox",
+        "_inputs",
+        "_last_tails",
+        "_ranks",
+        "_runs",
+        "due_ms",
+        "heap",
+        "late",
+        "queues",
+        "sums",
+    )
 
-    def __init__(self, inputs: Sequence[InputPlan]) -> None:
-        self._ranks = [one.rank for one in inputs]
+    def __init__(self, inputs: Sequence[BoundInput]) -> None:
+        self._inputs, self._ranks = inputs, [one.plan.rank for one in inputs]
+        self._inbox = next((number for number, one in enumerate(inputs) if one.inbox), -1)
+        self._last_tails: list[tuple[Any, bytes]] = [(None, b"") for _ in inputs]
+        """By input, an event that came after one of its time, and its tail."""
         self.queues: list[deque[Head]] = [deque() for _ in inputs]
         """By input, the events that came in order."""
         self.heap: list[Waiter] = []
@@ -88,7 +105,8 @@ class Waiting:
         """Add an event of an input. ``place_ms`` is its event time, or, if it is late, after that."""
         time_ms: Any = head[1]
         queue = self.queues[number]
-        if place_ms == time_ms and (not queue or time_ms >= queue[-1][1]):
+        in_order = not queue or time_ms > queue[-1][1] or self.is_next(number, head)
+        if place_ms == time_ms and in_order and (number != self._inbox or head[3].redriven < 0):
             queue.append(head)
             self.sums[number] += head[0]
         else:
@@ -96,10 +114,34 @@ class Waiting:
         if place_ms < self.due_ms:
             self.due_ms = place_ms
 
+    def place_of(self, number: int, head: Head) -> tuple[int, Tail]:
+        """Rank and tail of the place of an event; of a redriven one, those of its original."""
+        one, record = self._inputs[number], head[4]
+        if number != self._inbox or head[3].redriven < 0 or record is None:
+            return self._ranks[number], one.tail(head)
+        number = head[3].redriven
+        if (tail_of := self._inputs[number].tail_of) is not None:
+            return self._ranks[number], tail_of(record)
+        redriven = redriven_in(record.headers)
+        return self._ranks[number], -1 if redriven is None else redriven.offset
+
+    def is_next(self, number: int, head: Head) -> bool:
+        """Whether an event has its place behind the last one in the queue of its input."""
+        queue, here = self.queues[number], cast(Any, head)
+        if not queue:
+            return True
+        last: Any = queue[-1]
+        if here[1] != last[1] or (tail_of := self._inputs[number].tail_of) is None:
+            return bool(here[1] >= last[1])
+        known, before = self._last_tails[number]
+        tail = tail_of(here[4])
+        self._last_tails[number] = here, tail
+        return tail > (before if known is last else tail_of(last[4]))
+
     def push_apart(self, number: int, head: Head, place_ms: int) -> None:
         """Add an event that is not in order. Leaves ``due_ms`` alone."""
         offset = head[0]
-        heappush(self.heap, (place_ms, self._ranks[number], offset, number, head))
+        heappush(self.heap, (place_ms, *self.place_of(number, head), number, head))
         self._apart[number].add(offset)
         if place_ms != head[1]:
             self.late[number][offset] = place_ms
@@ -107,7 +149,8 @@ class Waiting:
 
     def pop_apart(self) -> None:
         """Remove the first event of ``heap``. Leaves ``due_ms`` alone."""
-        _, _, offset, number, _ = heappop(self.heap)
+        *_, number, head = heappop(self.heap)
+        offset = head[0]
         self._apart[number].remove(offset)
         self.sums[number] -= offset
         if self.late[number]:
@@ -129,18 +172,18 @@ class Waiting:
 
     def spill(self, decode: Decode, scratch: Scratch) -> None:
         """Write what is in memory to a scratch file."""
-        waiters: list[Waiter] = [one for one in self.heap if (one[3], one[2]) not in self._runs]
+        waiters: list[Waiter] = [one for one in self.heap if (one[3], one[4][0]) not in self._runs]
         for number, queue in enumerate(self.queues):
-            rank, apart = self._ranks[number], self._apart[number]
+            rank, apart, tail = self._ranks[number], self._apart[number], self._inputs[number].tail
             for head in queue:
                 time_ms: Any = head[1]
-                waiters.append((time_ms, rank, head[0], number, head))
+                waiters.append((time_ms, rank, tail(head), number, head))
                 apart.add(head[0])
             queue.clear()
         if not waiters:
             return
         waiters.sort()  # by their places: no two have the same one
-        self.heap[:] = [one for one in self.heap if (one[3], one[2]) in self._runs]
+        self.heap[:] = [one for one in self.heap if (one[3], one[4][0]) in self._runs]
         heapify(self.heap)
         self._follow(Run(stored(waiters), decode, scratch))
         self._merge_runs(decode, scratch)
@@ -150,11 +193,11 @@ class Waiting:
         while tier <= max((one.tier for one in self._runs.values()), default=-1):
             of_tier = {place: run for place, run in self._runs.items() if run.tier == tier}
             if len(of_tier) >= MOST_OF_A_TIER:
-                firsts = [one for one in self.heap if (one[3], one[2]) in of_tier]
-                self.heap[:] = [one for one in self.heap if (one[3], one[2]) not in of_tier]
+                firsts = [one for one in self.heap if (one[3], one[4][0]) in of_tier]
+                self.heap[:] = [one for one in self.heap if (one[3], one[4][0]) not in of_tier]
                 heapify(self.heap)
                 self._runs = {place: run for place, run in self._runs.items() if run.tier != tier}
-                runs = [(one, of_tier[one[3], one[2]]) for one in firsts]
+                runs = [(one, of_tier[one[3], one[4][0]]) for one in firsts]
                 self._follow(Run(merged(runs), decode, scratch, tier + 1))
             tier += 1
 
@@ -163,29 +206,47 @@ class Waiting:
         found = run.next()
         if found is not None:
             heappush(self.heap, found)
-            self._runs[found[3], found[2]] = run
+            self._runs[found[3], found[4][0]] = run
 
     # --- the next event
 
     def first(self) -> Any:
-        """The next event, a ``Waiter``. One must wait."""
+        """The next event, a ``Waiter``; of one from a queue, the offset is in place of the tail. One must wait."""
         found: Any = self.heap[0] if self.heap else None
         until_ms = FOREVER if found is None else found[0]
         for number, queue in enumerate(self.queues):
             if queue and (time_ms := queue[0][1]) is not None and time_ms <= until_ms:
-                place: Any = (time_ms, self._ranks[number], queue[0][0], number, queue[0])
-                if found is None or place < found:  # no two have the same rank and offset
-                    found, until_ms = place, time_ms
+                rank, head = self._ranks[number], queue[0]
+                # Two of one time and rank are of one input: the other one is from the heap.
+                if found is None or (time_ms, rank) < found[:2] or self._is_before(number, head, found):
+                    found, until_ms = (time_ms, rank, head[0], number, head), time_ms
         return found
+
+    def _is_before(self, number: int, head: Head, other: Waiter) -> bool:
+        """Whether an event of a queue has its place before one of the heap that has the same time and rank."""
+        tail: Any = self._inputs[number].tail(head)
+        return bool((head[1], self._ranks[number], tail) < other[:3])
 
     def pop(self, first: Waiter) -> None:
         """Remove the next event."""
         if self.heap and self.heap[0] is first:
             self.pop_apart()
         else:
-            self.sums[first[3]] -= first[2]
+            self.sums[first[3]] -= first[4][0]
             self.queues[first[3]].popleft()
         self.look()
+
+    def take_out(self, numbers: Collection[int]) -> list[Waiter]:
+        """Remove the events of some inputs, and return them in the order of their places."""
+        found: list[Waiter] = []
+        kept: list[Waiter] = []
+        while self:
+            first: Waiter = self.first()
+            self.pop(first)
+            (found if first[3] in numbers else kept).append(first)
+        for time_ms, _, _, number, head in kept:
+            self.push(number, head, time_ms)
+        return found
 
     def look(self) -> None:
         """Set ``due_ms`` again, after others have changed ``queues`` and ``heap``."""

@@ -18,10 +18,11 @@ import msgspec
 
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.records import Head, InputRecord
+from tailrace.core.unit_ids import Tail
 
-Waiter: TypeAlias = tuple[int, int, int, int, Head]
-"""Time of the place, rank of the input, offset, number of the input, and the head. The first three are unique."""
-Stored: TypeAlias = tuple[int, int, int, int, InputRecord]
+Waiter: TypeAlias = tuple[int, int, Tail, int, Head]
+"""The place: its time, the rank of the input, the tail. Then the number of the input, and the head. The place is unique."""
+Stored: TypeAlias = tuple[int, int, Tail, int, InputRecord]
 """A waiter with its record instead of its head, as in a scratch file."""
 Scratch: TypeAlias = Callable[[], BinaryIO]
 """Makes an empty file, open for writing and reading, that disappears when it is closed."""
@@ -37,9 +38,9 @@ _decode = msgspec.msgpack.Decoder(list[Stored]).decode
 
 def stored(waiters: Iterable[Waiter]) -> Iterator[Stored]:
     """Waiters as a run stores them. Each must have its record."""
-    for time_ms, rank, offset, number, head in waiters:
+    for time_ms, rank, tail, number, head in waiters:
         assert head[4] is not None
-        yield time_ms, rank, offset, number, head[4]
+        yield time_ms, rank, tail, number, head[4]
 
 
 class Run:

@@ -34,6 +34,7 @@ from copy import copy
 from tailrace.core.declare.plan import InputPlan, Plan, Published
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import Cut, Idleness
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import CHANNEL
 
 
@@ -60,6 +61,8 @@ class Watermarks:
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
         """Operators that get no more input."""
+        self.limits = [FOREVER] * len(plan.operators)
+        """In a rebuild to a cut: by operator, the watermark beyond which its sources do not raise it."""
         self.idleness: dict[str, Idleness] = {}
         """By name of the source, if it has ever been idle."""
 
@@ -169,7 +172,7 @@ class Watermarks:
 
     def ceiling(self, operator: int, but: int) -> int:
         """The lowest watermark of an operator's counting sources except ``but``, which is its limit."""
-        least = 1 << 62
+        least = self.limits[operator]
         for source in () if self.has_ended(operator) else self._sources[operator]:
             mark = self.of_source[source]
             if mark < least and source != but and not self.idle[source]:
@@ -191,6 +194,7 @@ class Watermarks:
                 [] if self.has_ended(operator) else [of_source[one] for one in sources if not idle[one]]
             )
             mark = min(counting) if counting else self._highest_read(operator)
+            mark = min(mark, self.limits[operator])
             if mark > self.ready[operator]:
                 self.rise(operator, mark)
 

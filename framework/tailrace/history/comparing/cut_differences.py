@@ -10,7 +10,7 @@ and commits happen without a new record. So the whole cut is compared::
                        timers can have fired there
 
 A state may replace another only if no record is read twice or left out, and no timer fires twice or never.
-Whether the log has the commit of a cut is another question: see ``history.reading.commit_identity``.
+Whether the log has the commit of a cut is another question: see ``history.provenance``.
 """
 
 from __future__ import annotations

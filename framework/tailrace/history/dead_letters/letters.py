@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
 from tailrace.core.engine.failure import CUT_HEADER
-from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, redriven_in
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, UNIT_HEADER, redriven_in
 from tailrace.core.errors import HANDLER_FAILED, BadReason, UnknownTopicError
 from tailrace.core.names import apps_in, dead_letters_of, inbox_of
 from tailrace.core.records import InputRecord
@@ -43,6 +43,8 @@ class DeadLetter(NamedTuple):
     """The key that the handler had, as text."""
     operators: tuple[str, ...]
     """The operators of the unit, if others have handled the record in units of their own; otherwise none."""
+    unit: str
+    """The id of its unit, in hex; empty of a timer."""
     task: int | None
     """Which task handles it: that which has failed; of an event in a wrong partition, that of its key."""
     traceback: str | None
@@ -114,6 +116,7 @@ def read(app: str, partition: int, record: InputRecord) -> DeadLetter:
         timer=found.get("tailrace-timer"),
         key=found.get("tailrace-key"),
         operators=operators,
+        unit=found.get(UNIT_HEADER, ""),
         task=number("tailrace-task" if "tailrace-task" in found else "tailrace-partition"),
         traceback=found.get("tailrace-traceback"),
         cut=number(CUT_HEADER),

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import Redriven, redriven_header
-from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import LogUnavailableError, ReplacedVersionError, TopicReplacedError
+from tailrace.core.errors import LogUnavailableError, ReplacedVersionError
 from tailrace.core.names import (
     BROADCAST,
     broadcast_of,
@@ -29,11 +27,13 @@ from tailrace.core.names import (
     redriven_of,
 )
 from tailrace.core.records import UNREADABLE, Output
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters, read
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, decoding, scan
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
+from tailrace.log.same_topics import replaced
 
 _AT_ONCE = 5_000
 _NOT_AGAIN = (UNREADABLE, ORIGIN_HEADER)
@@ -42,10 +42,10 @@ How: TypeAlias = Literal["redriven", "dropped"]
 
 
 class Note(msgspec.Struct, frozen=True):
-    """How a letter was closed, and what the log notes of the letter's topic: a topic created again has other letters."""
+    """How a letter was closed, and the id of the letter's topic: a topic created again has other letters."""
 
     how: How
-    letters: bytes
+    letters: str
 
 
 _note = msgspec.json.Decoder(Note)
@@ -70,18 +70,12 @@ class Closed(NamedTuple):
 
 def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, tuple[How, int]]:
     """By id, how and when (milliseconds since 1970) letters were closed; ``on_hidden`` as with ``stretches.scan``."""
-    topic, of = redriven_of(app), TopicPartition(dead_letters_of(app), 0)
+    topic = redriven_of(app)
     if topic not in log.topics():
         return {}
 
-    @cache
-    def is_there(letters: bytes) -> bool:
-        try:
-            log.resume(letters, {of: 0})
-        except TopicReplacedError:
-            return False
-        return True
-
+    letters = dead_letters_of(app)
+    now = log.topic_ids([letters])
     found: dict[str, tuple[How, int]] = {}
     hint = "Find who else writes to it. Until then it is not certain which dead letters were redriven."
     for record in scan(log, topic, 0, on_hidden=on_hidden):
@@ -89,7 +83,7 @@ def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dic
             continue
         with decoding(topic, record, "note of a redrive", hint):
             note = _note.decode(record.value or b"")
-            if is_there(note.letters):
+            if not replaced({letters: note.letters}, now):
                 found[record.key.decode()] = note.how, record.timestamp_ms
     return found
 
@@ -129,7 +123,7 @@ def close_letters(
     """Close the wanted letters that are open. ``"redriven"``: append their records to the inbox of the app.
 
     An event that was in a wrong partition goes to the task of its key, any other record to the task that failed.
-    ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides. Raises AppMovedError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
+    ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides. Raises OtherHistoryError, ReplacedVersionError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     topic, notes = dead_letters_of(app), redriven_of(app)
@@ -165,7 +159,7 @@ def close_letters(
     log.create_topic(notes, TopicSettings(1, compacted=True))
     with closing(log.writer(redrive_transactional_id(app))) as writer:
         closed = closed_letters(log, app, _refuse_hidden)
-        note = msgspec.json.encode(Note(how, log.note({TopicPartition(topic, 0): 0})))
+        note = msgspec.json.encode(Note(how, log.watch([topic]).get(topic, "")))
         pending: list[str] = []
         for letter in letters:
             if (found := list_of(letter)) is not outcome.done:
@@ -200,7 +194,7 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
     _, timestamp_ms, key, value, headers = letter.record
     own, inbox = tuple(one for one in headers if one[0] not in _NOT_AGAIN), inbox_of(app)
     origin = letter.topic, letter.origin_partition, letter.origin_offset
-    header = redriven_header(Redriven(letter.id, *origin, letter.operators))
+    header = redriven_header(Redriven(letter.id, *origin, letter.operators, letter.unit))
     count = log.partitions(inbox)
     number = (letter.origin_partition if letter.task is None else letter.task) % count
     writer.append([Output(inbox, key, value, timestamp_ms, (header, *own))], number)

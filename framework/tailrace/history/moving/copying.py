@@ -22,17 +22,15 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, CorruptStateError, OffsetGoneError, TopicMismatchError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, OtherHistoryError, TopicMismatchError
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.provenance.topics import abandoned_here, read_topics
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
-from tailrace.history.reading.cut_notes import READ, ROWS, cut_header
-from tailrace.history.reading.last_reads import noted_reads
-from tailrace.history.reading.left_inputs import new_abandoned_header
-from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
 from tailrace.state.contents import Contents
+from tailrace.state.provenance import Provenance, provenance_in
 
 BEGIN_AGAIN = "Delete the topics of the app on the target, or use another log or prefix, and move it again."
 _AT_ONCE = 5_000
@@ -57,7 +55,7 @@ class CopyStatus(NamedTuple):
 
 class TopicCopy:
     """Copies topics from one log to another: once, or again up to later ends.
-    Raises TopicMismatchError, AppMovedError: a topic of the target has other settings or other records.
+    Raises TopicMismatchError, OtherHistoryError: a topic of the target has other settings or other records.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ def copy_state(
 ) -> int:
     """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows.
     ``end``: of the source's changelog. ``left``: where the task has left inputs.
-    Raises OffsetGoneError or AppMovedError.
+    Raises OffsetGoneError or OtherHistoryError.
     """
     place = TopicPartition(plan.changelog_topic, number)
     state = fold(source, place, beginning(source, place), end)
@@ -152,11 +150,12 @@ def copy_state(
     del state  # two states at a time may not fit
     try:
         found = _digest(fold(target, place, target.start_offset(*place)))
-    except CorruptStateError:  # it is not even the one that was written
+    except (CorruptStateError, OtherHistoryError):  # it is not even the one that was written
         found = b""
     if found != wanted:
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"the state of {plan.app!r} partition {number} on the target differs from the one on the source",
+            why="log",
             hint=BEGIN_AGAIN,
         )
     return count
@@ -169,10 +168,13 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
         while batch := list(islice(some, _ROWS_AT_ONCE)):
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
         assert state.cut is not None
-        headers = noted_header(plan, target, number, tape.decode_cut(state.cut).positions)
-        headers += cut_header(READ, noted_reads(state.headers)) + new_abandoned_header(target, number, left)
-        headers += cut_header(ROWS, Contents().applied(state.rows))
-        writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
+        found = Provenance(
+            topics=read_topics(plan, target, tape.decode_cut(state.cut).positions),
+            read=provenance_in(state.headers).read,
+            abandoned=abandoned_here(target, left),
+            rows=Contents().applied(state.rows),
+        )
+        writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, found.headers)], number)
         writer.commit()
 
 
@@ -207,9 +209,10 @@ def _position(source: MovableLog, target: MovableLog, placer: Placer, place: Top
             hint=BEGIN_AGAIN,
         )
     if here > end or _last(source, place, start, here) != _last(target, place, start, here):
-        raise AppMovedError(
+        raise OtherHistoryError(
             f"{place.topic!r} partition {place.partition} has records on the target that are not those of the source: something else "
             "has written there",
+            why="log",
             hint=BEGIN_AGAIN,
         )
     return here

@@ -1,7 +1,7 @@
 """Moves apps from one log to another. This file has the order of the steps.
 
 Theory. A move makes the target the log on which the history of the apps continues. All that refers to the history
-stays valid, as every record keeps its offset (``copying``). An app lives on one log at any time (``residence``). Each
+stays valid, as every record keeps its offset (``copying``). An app lives on one log at any time (``provenance.moves``). Each
 step depends on the one before::
 
     1  nobody runs the apps on the source     else it is refused. Their transactional ids are taken over, which ends
@@ -33,7 +33,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
+from tailrace.core.errors import OptionError, OtherHistoryError, TaskOwnedError, UsageError
 from tailrace.core.names import begun_group, moves_of, redriven_of, transactional_id, upgrades_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.moving.copying import (
@@ -44,14 +44,13 @@ from tailrace.history.moving.copying import (
     copy_state,
     create_topic,
 )
+from tailrace.history.provenance.moves import Move, Step, last_move, note_move
+from tailrace.history.provenance.topics import abandoned_inputs, check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
-from tailrace.history.reading.left_inputs import abandoned_inputs
-from tailrace.history.reading.residence import Move, Step, last_move, note_move, reserved
-from tailrace.history.reading.same_topics import check_history, still_there
-from tailrace.history.retirement import publishers_of
+from tailrace.history.retirement import publishers_of, reserved
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
 
 _Left: TypeAlias = dict[int, dict[str, int]]
@@ -73,7 +72,7 @@ def move_apps(
     tell: Callable[[CopyStatus], None] | None = None,
 ) -> Moved:
     """Move apps; see the head of this file. Nothing is done if they were moved before.
-    Raises UnknownTopicError, TaskOwnedError, AppMovedError or UsageError.
+    Raises UnknownTopicError, TaskOwnedError, OtherHistoryError or UsageError.
     """
     if source.identity == target.identity:
         raise OptionError("--from and --to are the same log", hint="Name another log to move to.")
@@ -86,12 +85,14 @@ def move_apps(
 
 def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
     """Let apps run on the source again whose move has not ended. On the target, copies stay that cannot run.
-    Raises AppMovedError: an app has arrived on the target.
+    Raises OtherHistoryError: an app has arrived on the target.
     """
     apps = [plan.app for plan in plans]
     for app in apps:
         if _has_arrived(app, source, target):
-            raise AppMovedError(f"the app {app!r} lives on the target", hint="Move it back, from there.")
+            raise OtherHistoryError(
+                f"the app {app!r} lives on the target", why="log", hint="Move it back, from there."
+            )
     arriving = [app for app in apps if is_at(target, app, "arriving", source)]
     if arriving:
         note_move(target, arriving, move_of("given up", source))
@@ -125,7 +126,7 @@ class Moving:
         if all(_has_arrived(app, self._source, self._target) for app in self._apps):
             return Moved(self._apps, [], 0)
         self.check_writers()
-        self._left = [self._inputs_left(plan) for plan in self._plans]
+        self._left = [abandoned_inputs(plan, self._source) for plan in self._plans]
         names = self._topics()
         self.check_target(names)
         note_move(self._target, self._apps, move_of("arriving", self._source))
@@ -158,10 +159,11 @@ class Moving:
         ]
         there += [moves_of(app) for app in self._apps if last_move(self._target, app) is not None]
         if there:
-            raise AppMovedError(
+            raise OtherHistoryError(
                 f"the target has records in {' and '.join(map(repr, there[:3]))}{' and others' if there[3:] else ''} already, and "
                 "a move completes no other history"
                 + (". A move was interrupted: run it again with the same apps" if any(begun) else ""),
+                why="log",
                 hint=BEGIN_AGAIN,
             )
 
@@ -184,14 +186,6 @@ class Moving:
                         f"the app {followed[topic]!r} follows {topic!r}, which the app {app!r} writes on the source",
                         hint=f"Move {app!r} in the same command (migrate --app). If it will not run again, retire it: tailrace retire {app}.",
                     )
-
-    def _inputs_left(self, plan: Plan) -> _Left:
-        """By task, where it has left inputs that are still there."""
-        left = {number: abandoned_inputs(plan, self._source, number) for number in range(plan.partitions)}
-        same = still_there(plan.app, self._source, {name for one in left.values() for name in one})
-        return {
-            number: {name: at for name, at in one.items() if name in same} for number, one in left.items()
-        }
 
     def _topics(self) -> list[str]:
         """All topics that are copied; changelogs are not."""
@@ -259,9 +253,10 @@ class Moving:
         for topic, ends in self._source.ends(names).offsets.items():
             for number, end in enumerate(ends):
                 if (here := self._target.end_offset(topic, number)) != end:
-                    raise AppMovedError(
+                    raise OtherHistoryError(
                         f"{topic!r} partition {number} ends at {here} on the target, and at {end} on the source: something else has "
                         "written to it while it was copied",
+                        why="log",
                         hint=f"Stop the producers. {BEGIN_AGAIN}"
                         if here > end
                         else "Run the same command again.",
@@ -269,16 +264,19 @@ class Moving:
 
 
 def check_source(app: str, source: StoredLog, target: StoredLog) -> None:
-    """Check that the app lives on the source as a whole. Raises AppMovedError."""
+    """Check that the app lives on the source as a whole. Raises OtherHistoryError."""
     found = last_move(source, app)
     if found is None or found.step in ("arrived", "stayed") or is_at(source, app, "left", target):
         return
     if found.step == "left":
-        raise AppMovedError(
-            f"the app {app!r} was moved from the source to {found.place}", hint="Move it from there."
+        raise OtherHistoryError(
+            f"the app {app!r} was moved from the source to {found.place}",
+            why="log",
+            hint="Move it from there.",
         )
-    raise AppMovedError(
+    raise OtherHistoryError(
         f"the app {app!r} is not on the source as a whole: a move from {found.place} has not ended",
+        why="log",
         hint="End that move first, or move it from there.",
     )
 

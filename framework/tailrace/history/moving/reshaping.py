@@ -5,15 +5,15 @@ new history begins with the new snapshot: it is the *base* on the new tapes. So 
 stays there. The old log is only read::
 
     of the old tasks                     becomes in each new task
-    rows: fields, maps, lists, timers    those of its keys, as they are, with the seeds of the timers
+    rows: fields, maps, lists, timers    those of its keys, as they are, with the causes of the timers
     watermarks, of sources and actors    the lowest, so no event is late because of the change, and no timer is due at the start
     clock                                the lowest, likewise
     idle sources, ended actors           those that are idle, or have ended, in all tasks
     positions in inputs                  behind the copies of the records that the old tasks have handled
-    records not read, messages under     after these copies; of internal topics they alone are copied. They lose the header with
-    way, events that wait their turn     their origin, which is a task of the old log, and are read as new
-    numbers of outputs                   continue from the highest, so no (task, number) is used twice
-    seeds of ``ctx.random``              from a lineage of its own: other numbers are drawn than by the old tasks
+    records not read, messages under     after these copies; of internal topics they alone are copied. Their origin loses task and
+    way, events that wait their turn     number, which are of the old log. They keep their ids, and their order among themselves
+    numbers of outputs, and of sends     continue from the highest, so no (task, number) is used twice
+    ``ctx.random``                       from a lineage of its own: other numbers are drawn than by the old tasks
     other counts, tape, dead letters,    begin again; what is there stays on the old log
     inputs that were left
 
@@ -42,20 +42,20 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
-from tailrace.core.names import moves_of, transactional_id
+from tailrace.core.errors import OptionError, OtherHistoryError, SnapshotMismatchError
+from tailrace.core.names import is_own, moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
 from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
 from tailrace.history.moving.spreading import Spread
+from tailrace.history.provenance.moves import note_move
+from tailrace.history.provenance.topics import check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics, topics_of
-from tailrace.history.reading.beginnings import base_name, is_own
+from tailrace.history.reading.beginnings import base_name
 from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.handed_over import handed_over
-from tailrace.history.reading.residence import note_move
-from tailrace.history.reading.same_topics import check_history
 from tailrace.history.reading.stretches import batches
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
@@ -72,7 +72,7 @@ def reshape(
     plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int
 ) -> tuple[Manifest, list[Copied]]:
     """Let an app that is stopped continue on ``target`` with other partitions; ``uri``: where snapshots are. Returns the snapshot
-    that it begins with, and what was copied. Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
+    that it begins with, and what was copied. Raises OptionError, OtherHistoryError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
     """
     if source.identity == target.identity:
         raise OptionError("the app is to be reshaped into its own log", hint="Name another log (--to).")
@@ -199,8 +199,9 @@ class _Reshaping:
                 found[name] = self._spread(copy, name, starts, ends[name])
         now = source.ends(noted).offsets
         if any([*now[name]] != ends[name] for name in noted):
-            raise AppMovedError(
+            raise OtherHistoryError(
                 f"something has written to the topics of {plan.app!r} on the old log while they were copied",
+                why="log",
                 hint=f"Stop the producers for the copy. {BEGIN_AGAIN}",
             )
         read = {name for cut in self._cuts.values() for name in cut.positions}
@@ -281,6 +282,7 @@ class _Reshaping:
             operators=operators,
             ended_operators=_in_all([cut.ended_operators for cut in cuts]),
             identity=self._identity(number),
+            sent=tape.highest([cut.sent for cut in cuts]),
         )
         return tape.encode(cut)
 
@@ -324,7 +326,9 @@ class _Reshaping:
         for number in range(plan.partitions):
             cut = history.committed(number).cut
             if cut is not None and tape.decode_cut(cut).base != found.manifest.id:
-                raise AppMovedError(f"the app {plan.app!r} has run on the target before", hint=BEGIN_AGAIN)
+                raise OtherHistoryError(
+                    f"the app {plan.app!r} has run on the target before", why="log", hint=BEGIN_AGAIN
+                )
         start = Start(found, base_name(found, self._uri), timezones=timezones_version())
         for number in range(plan.partitions):
             start_from(plan, number, target, MemoryStore(), start, time.time_ns() // 1_000_000)

@@ -16,13 +16,13 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.engine.redriven import in_another_log, is_redriven
-from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import AppMovedError
+from tailrace.core.engine.redriven import in_another_log
+from tailrace.core.errors import OtherHistoryError
+from tailrace.core.names import is_own
 from tailrace.core.records import InputRecord
+from tailrace.core.unit_ids import without_task
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied
-from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.stretches import batches, last
 from tailrace.log.interface import Placer, StoredLog, Stretch, TopicPartition
 
@@ -94,10 +94,8 @@ class Spread:
         offset = self.ends[number]
         self.ends[number] += 1
         headers = record.headers
-        if self._is_own and headers and headers[-1][0] == ORIGIN_HEADER:
-            headers = headers[:-1]
-        if self._is_own and is_redriven(headers):
-            headers = in_another_log(headers)
+        if self._is_own:
+            headers = in_another_log(without_task(headers))
         record = record._replace(offset=offset, headers=headers)
         if offset < self._there[number]:
             if offset == self._there[number] - 1 and record != self._last[number]:
@@ -118,9 +116,10 @@ class Spread:
             self._placer.append(found)
             self._new = [[] for _ in self._new]
 
-    def _other(self, number: int) -> AppMovedError:
-        return AppMovedError(
+    def _other(self, number: int) -> OtherHistoryError:
+        return OtherHistoryError(
             f"{self._topic!r} partition {number} has records on the target that are not those of the source: something else has "
             "written there, or the app has run on the source meanwhile",
+            why="log",
             hint=BEGIN_AGAIN,
         )

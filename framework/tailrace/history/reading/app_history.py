@@ -15,11 +15,11 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
-from tailrace.core.engine.task_state import origin_in
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.names import apps_in
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.unit_ids import origin_in
 from tailrace.history.reading.changelog import beginning, fold, last_cut
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import batches, scan, source

@@ -9,9 +9,8 @@ Theory. A ``Beginning`` holds this, and one function loads its rows into an empt
     a requested snapshot      a rebuild continues from it        the snapshot's own
 
 A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows
-(see ``snapshots.start_from_snapshot``). A requested snapshot must be of the same history: with the same base, and at a
-commit of the tape. Canonical order has no tape, so any snapshot is accepted, unless it is of an end of this history
-that the log has lost. Without a snapshot the task begins with empty state, even if it was started from one.
+(see ``snapshots.start_from_snapshot``). A requested snapshot must be of the same history: ``provenance.judging.check_base``. Without a
+snapshot the task begins with empty state, even if it was started from one.
 
 A live task does not begin, it resumes: see ``runtime.restore``.
 """
@@ -39,11 +38,9 @@ from tailrace.core.errors import (
     SnapshotMismatchError,
     TailraceError,
 )
-from tailrace.core.names import FORWARDED, inbox_of
-from tailrace.core.records import CHANNEL
+from tailrace.core.names import inbox_of, is_own
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.commit_identity import Standing, standing
 from tailrace.history.reading.handed_over import handed_over
 from tailrace.history.reading.stretches import first
 from tailrace.history.reading.tape_records import tape_record
@@ -84,6 +81,19 @@ class Beginning:
         """The number of the first output that it makes."""
         return 0 if self.decoded is None else self.decoded.totals.outputs
 
+    def abandoned(self, cut: bytes) -> dict[str, int]:
+        """The positions in inputs that were left before or at the beginning of a rebuild which has ended with this cut."""
+        if self.snapshot is None or self.decoded is None or not cut:
+            return {}
+        apps, reads = (self.snapshot.manifest.app, self.decoded.app), tape.decode_cut(cut).positions
+        left = self.snapshot.manifest.task(self.partition).provenance.abandoned
+        positions = {**{name: one.position for name, one in left.items()}, **self.decoded.positions}
+        return {
+            name: at
+            for name, at in positions.items()
+            if name not in reads and not any(is_own(name, app) for app in apps)
+        }
+
     def load(
         self,
         store: Store,
@@ -119,7 +129,6 @@ def taped_beginning(
     entry = None if asked is None else asked.manifest.task(partition)
     if asked is not None and entry is not None and entry.cut:
         cut = tape.decode_cut(entry.cut)
-        _check_is_of(history, partition, cut, end, asked.manifest.id)
         return Beginning(partition, end.lineage, asked, entry.cut, cut.positions)
     if end.base:
         return _base(history, partition, end)
@@ -129,9 +138,7 @@ def taped_beginning(
 def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The beginning in canonical order, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any.
-    Raises SnapshotMismatchError: the snapshot is of an end of the history that the log has lost.
-    """
+    """The beginning in canonical order, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any."""
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
@@ -140,10 +147,8 @@ def canonical_beginning(
             positions[place.topic] = max(offset, positions[place.topic])
     cut = b"" if asked is None else asked.manifest.task(partition).cut
     if asked is not None:
-        abandoned = asked.manifest.task(partition).abandoned
-        positions |= {name: at for name, at in abandoned.items() if name in positions}
-    if asked is not None and cut and end is not None:
-        _check_continues(history, partition, asked, tape.decode_cut(end))
+        left = asked.manifest.task(partition).provenance.abandoned
+        positions |= {name: one.position for name, one in left.items() if name in positions}
     return Beginning(partition, lineage, asked if cut else None, cut or None, positions)
 
 
@@ -240,53 +245,6 @@ def check_whole(snapshot: Snapshot, plan: Plan, keys: Collection[str] = ()) -> N
             )
 
 
-def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.Cut, snapshot: str) -> None:
-    """Refuse a snapshot that is not at a commit of the history on the tape, at or before its end."""
-    app = history.plan.app
-    if snapshot == end.base:
-        raise SnapshotMismatchError(
-            f"the tape of app {app!r} partition {partition} begins with the snapshot {snapshot} itself",
-            hint="Leave --from-snapshot out: a rebuild along the tape begins with this snapshot anyway.",
-        )
-    if (cut.lineage, cut.base) != (end.lineage, end.base) or cut.tape > end.tape:
-        raise SnapshotMismatchError(
-            f"the snapshot {snapshot} is not of the history of app {app!r} partition {partition} in this log, or from "
-            "after its last commit",
-            hint="Take one that was made of this log, or rebuild from the beginning.",
-        )
-    found = standing(history.plan, history.log, partition, cut)
-    if found.within:
-        raise SnapshotMismatchError(
-            f"the snapshot {snapshot} stands within commit {cut.commit} of app {app!r} partition {partition}",
-            hint="A rebuild along the tape continues from a commit. Take a snapshot that was not stopped by a limit, or "
-            "continue in canonical order (--order canonical).",
-        )
-    if found.in_log is False:
-        raise _of_another_history(history, partition, snapshot, found)
-
-
-def _check_continues(history: AppHistory, partition: int, asked: Snapshot, end: tape.Cut) -> None:
-    """For canonical order, refuse a snapshot of the app's own history whose commit the log does not have."""
-    # One of another history, or in canonical order, is at no commit of the log: nothing here can check it.
-    cut = tape.decode_cut(asked.manifest.task(partition).cut)
-    if cut.lineage != end.lineage or any(one.source == "canonical" for one in asked.chain):
-        return
-    found = standing(history.plan, history.log, partition, cut)
-    if found.in_log is False and not found.within:
-        raise _of_another_history(history, partition, asked.manifest.id, found)
-
-
-def _of_another_history(
-    history: AppHistory, partition: int, snapshot: str, found: Standing
-) -> SnapshotMismatchError:
-    return SnapshotMismatchError(
-        f"the snapshot {snapshot} stands after a commit of app {history.plan.app!r} partition {partition} that this log does not "
-        f"have: {found.why}",
-        hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or rebuild from "
-        "the beginning.",
-    )
-
-
 def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
     """The beginning with the snapshot that the task was last started from, by its tape."""
     app, record = history.plan.app, None
@@ -359,7 +317,18 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
             "does not follow that",
             hint="Bring back the snapshot that was there.",
         )
-    before = of_snapshot.app
+    before, inbox = of_snapshot.app, inbox_of(app)
+    ordered = {
+        operator: msgspec.structs.replace(
+            one,
+            lows={here(name, before, app): low for name, low in one.lows.items()},
+            late={here(name, before, app): late for name, late in one.late.items()},
+        )
+        for operator, one in of_snapshot.ordered.items()
+    }
+    for operator, low in record.flight.items():
+        found = ordered.setdefault(operator, tape.Ordered(of_snapshot.operators[operator], None, {}))
+        found.lows = {**found.lows, inbox: low}
     return msgspec.structs.replace(
         of_snapshot,
         app=app,
@@ -367,14 +336,7 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         watermarks={here(name, before, app): mark for name, mark in of_snapshot.watermarks.items()},
         idle=[here(name, before, app) for name in of_snapshot.idle],
         operators={here(name, before, app): at for name, at in of_snapshot.operators.items()},
-        ordered={
-            operator: msgspec.structs.replace(
-                one,
-                lows={here(name, before, app): low for name, low in one.lows.items()},
-                late={here(name, before, app): late for name, late in one.late.items()},
-            )
-            for operator, one in of_snapshot.ordered.items()
-        },
+        ordered=ordered,
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
@@ -385,10 +347,3 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
 def here(name: str, before: str, app: str) -> str:
     """The name of an input after the app is renamed: the app's internal topics carry its name."""
     return f"{app}.{name.removeprefix(f'{before}.')}" if is_own(name, before) else name
-
-
-def is_own(name: str, app: str) -> bool:
-    """Whether an input is an internal topic of the app. Other topics may begin with its name as well."""
-    if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
-        return True
-    return name.startswith(f"{app}.") and name.endswith(FORWARDED)

@@ -22,12 +22,12 @@ from typing import NamedTuple, cast
 
 from tailrace.core import rows
 from tailrace.core.counting import counted
-from tailrace.core.errors import CorruptStateError, OffsetGoneError, StateMovedError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, OtherHistoryError, StateMovedError
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.reading.cut_notes import ROWS, header_in
 from tailrace.history.reading.stretches import batches, last
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.contents import Contents
+from tailrace.state.provenance import provenance_in
 
 WITHOUT_CHANGELOG = (
     "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
@@ -63,7 +63,7 @@ def fold(
     at_once: int | None = None,
 ) -> Folded:
     """Fold a stretch of a changelog. ``on_read`` receives the number of records of each batch.
-    Raises CorruptStateError: a record has no key; or the rows from the beginning on are not those that the last cut notes.
+    Raises CorruptStateError: a record has no key. OtherHistoryError: the rows from the beginning are not those that the last cut notes.
     """
     kept: dict[bytes, bytes | None] = {}
     pending: dict[bytes, bytes | None] = {}
@@ -121,15 +121,16 @@ def check_whole(place: TopicPartition, records: Sequence[InputRecord], last: Inp
 
 def check_contents(place: TopicPartition, headers: Headers, found: Contents) -> None:
     """Compare the rows that a changelog gives up to a cut with those that the cut notes in its headers.
-    Raises CorruptStateError: they are others.
+    Raises OtherHistoryError: they are others.
     """
-    noted = header_in(headers, ROWS, Contents)
+    noted = provenance_in(headers).rows
     if noted is None or noted == found:
         return
     what = "as many, with other values" if noted.rows == found.rows else f"{noted.rows:,}"
-    raise CorruptStateError(
+    raise OtherHistoryError(
         f"{place.topic!r} partition {place.partition} gives {counted(found.rows, 'row')} of state, and its last commit notes {what}: "
         "the changelog has lost records in between, or has some that no task has written",
+        why="rows",
         hint="Move the state folder of this task away, if it has one: it may be what has missed something, and the task is then "
         f"restored from the whole changelog. If the error stays: {WITHOUT_CHANGELOG[0].lower()}{WITHOUT_CHANGELOG[1:]}",
     )

@@ -11,15 +11,16 @@ created again stands for nothing. Two topics of rows in one app must stand for t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final
 
 import msgspec
 
-from tailrace.core.errors import OffsetsDisagreeError, TopicReplacedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import decoding, scan
 from tailrace.log.interface import Log, StoredLog, TopicPartition, TopicSettings
+from tailrace.log.same_topics import replaced
 
 HANDED_OVER: Final = "tailrace.handed-over"
 Offsets = Mapping[TopicPartition, int]
@@ -28,7 +29,7 @@ Offsets = Mapping[TopicPartition, int]
 class _Past(msgspec.Struct, frozen=True):
     """What a topic of rows stands for: all records before these offsets, each with its topic and partition."""
 
-    topic: bytes
+    topic: str
     before: list[tuple[str, int, int]]
 
 
@@ -40,20 +41,20 @@ def note_handed_over(
 ) -> None:
     """Note what a topic of rows stands for. ``inputs``: those of the app that reads them.
 
-    Raises OffsetsDisagreeError: other rows among the inputs stand for other records.
+    Raises OtherHistoryError: other rows among the inputs stand for other records.
     """
     for name, noted_before in noted(log, {*inputs} - {rows}).items():
         for place in before.keys() & noted_before:
             if before[place] != noted_before[place]:
-                raise OffsetsDisagreeError(
+                raise OtherHistoryError(
                     f"the rows of {name!r} stand for {place.topic!r} partition {place.partition} up to offset {noted_before[place]}, and "
                     f"those of {rows!r} up to {before[place]}: the table has been changed in between",
+                    why="offsets",
                     hint="Delete the topics of all rows, create them again, and import all tables while nothing changes them.",
                 )
     log.create_topic(HANDED_OVER, TopicSettings(1, compacted=True))
     note = _Past(
-        log.note({TopicPartition(rows, 0): 0}),
-        [(place.topic, place.partition, at) for place, at in before.items()],
+        log.watch([rows]).get(rows, ""), [(place.topic, place.partition, at) for place, at in before.items()]
     )
     with closing(log.writer(HANDED_OVER)) as writer:
         writer.append([Output(HANDED_OVER, rows.encode(), msgspec.json.encode(note), now_ms)])
@@ -74,9 +75,8 @@ def noted(log: Log, rows: Collection[str] | None = None) -> dict[str, Offsets]:
             name = (record.key or b"").decode(errors="surrogateescape")
             found[name] = _decode_past(record.value or b"")
     here: dict[str, Offsets] = {}
+    gone = replaced({name: note.topic for name, note in found.items()}, log.topic_ids(found))
     for name, note in found.items():
-        with suppress(TopicReplacedError):
-            if rows is None or name in rows:
-                log.resume(note.topic, {TopicPartition(name, 0): 0})
-                here[name] = {TopicPartition(topic, number): at for topic, number, at in note.before}
+        if name not in gone and (rows is None or name in rows):
+            here[name] = {TopicPartition(topic, number): at for topic, number, at in note.before}
     return here

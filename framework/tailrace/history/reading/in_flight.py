@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tailrace.core.engine import tape
+from tailrace.core.names import is_own
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import AppHistory, origin_of
-from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.stretches import scan
 
 

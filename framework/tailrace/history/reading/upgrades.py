@@ -20,7 +20,7 @@ Invariants: nobody may commit between ``fenced`` and ``ready``; ``snapshot`` sta
 ``ready`` on there is no way back but another upgrade. A record
 is written by the command alone, under the transactional id of the topic: a second command fences the first.
 
-A process looks twice at its start, before it claims tasks and when it has them (see ``residence``), and every two
+A process looks twice at its start, before it claims tasks and when it has them (see ``provenance.moves``), and every two
 seconds while it runs, and five times per second while an upgrade is open, all processes at the same time. The command writes ``fenced``, and then waits until nobody owns a task. So one of the two sees the other.
 """
 

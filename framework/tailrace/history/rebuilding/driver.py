@@ -21,23 +21,22 @@ from msgspec.structs import replace
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.errors import OptionError, SendsDifferError, TailraceError
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.last_reads import last_reads
-from tailrace.history.reading.left_inputs import abandoned_before
+from tailrace.history.provenance.judging import snapshot_provenance
+from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
-from tailrace.history.rebuilding.job import Job, Unit, UnitKind
+from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import outputs_folder, publish_outputs
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request, checked
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
+from tailrace.history.rebuilding.stage_unit import joined
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.log.interface import OneCommitLog
@@ -95,8 +94,6 @@ class _Rebuild:
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
         """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
-        self._whole: tuple[str, ...] = ()
-        """A note, if the app could not be run in rounds."""
 
     def run(self, *, restart: bool) -> RebuildReport:
         """See ``rebuild``."""
@@ -119,7 +116,6 @@ class _Rebuild:
                 raise
             tasks = sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
             report = report_of(job, self._engine.name, results, resumed=resumed)
-            report.note(*self._whole)
             self._publish(job, tasks, report)
             # This note is about this run only: the snapshot does not depend on how often the driver was killed.
             if not resumed and earlier is not None and not restart:
@@ -168,26 +164,30 @@ class _Rebuild:
         """The results of the units whose tasks make up the snapshot, in the order of the report."""
         self._units_work = WorkFolder(Path(job.work))
         self._units_work.make()
-        whole: UnitKind = "task" if job.order == "tape" else "canonical"
         numbers = range(job.partitions)
-        if job.delivers_sends:
-            return self._rounds(job) or self._run([Unit(job=job, kind=whole, partition=0)])
+        if job.order == "canonical":
+            return self._stages(job)
         if compares_before(job, self._plan):
             self._run([Unit(job=job, kind="sends", partition=number) for number in numbers])
-        return self._run([Unit(job=job, kind=whole, partition=number) for number in numbers])
+        return self._run([Unit(job=job, kind="task", partition=number) for number in numbers])
 
-    def _rounds(self, job: Job) -> list[UnitResult]:
-        """The results of a job in rounds; empty if the app cannot be run in rounds."""
-        found: list[UnitResult] = []
-        for step in range(job.rounds + 1) if job.rounds else ():
-            kind: UnitKind = "round" if step < job.rounds else "gather"
-            found += self._run(
-                [Unit(job=job, kind=kind, partition=number, round=step) for number in range(job.partitions)]
+    def _stages(self, job: Job) -> list[UnitResult]:
+        """The results of a job in stages: of each unit its work, and at last the tasks that they make up."""
+        found = [
+            self._run(
+                [
+                    Unit(job=job, kind="stage", partition=number, stage=stage)
+                    for number in range(job.partitions)
+                ]
             )
-            if whole := next((one.not_in_rounds for one in found if one.not_in_rounds), ""):
-                self._whole = (f"all partitions were run as one: {whole}",)
-                return []
-        return found
+            for stage in range(job.stages)
+        ]
+        with opened_past(self._request, self._plan, taped=False) as past:
+            tasks = [
+                joined(job, past, number, parts) for number, parts in enumerate(zip(*found, strict=True))
+            ]
+        work = [replace(one, tasks=()) for some in found for one in some]
+        return [*work, UnitResult(unit="joined", attempt="", tasks=tuple(tasks))]
 
     def _run(self, units: Sequence[Unit]) -> list[UnitResult]:
         """Run the units (of one kind) that are not done yet. Results of others have no work of this run."""
@@ -222,9 +222,9 @@ class _Rebuild:
     def _publish(self, job: Job, tasks: Sequence[TaskResult], report: RebuildReport) -> None:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
-            check_same_topics(past.log, job.topics, topics_of(past.plan, past.log))
+            check_same_topics(past.log, job.topics)
             if job.request.to.outputs != "none":
-                publish_outputs(job, tuple(one.outputs for one in tasks if one.outputs is not None))
+                publish_outputs(job, tuple(file for one in tasks for file in one.outputs))
             manifest = manifest_of(job, past, tasks, report.notes)
         Snapshots(self._request.to.uri, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
@@ -270,7 +270,7 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
     request = job.request
     whole = not (request.limited or request.keys)
     ends = job.ends if whole else {}
-    if not whole and job.delivers_sends:  # all tasks run as one: no record of the app to itself is in flight
+    if not whole and job.stages:  # what the app has sent to itself is handled, or held in the snapshot
         ends = {name: job.ends[name] for name in own_inputs(past.plan) if name in job.ends}
     return Manifest(
         id=job.snapshot,
@@ -294,16 +294,15 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
 
 def _entry(result: TaskResult, job: Job, past: HistorySource) -> TaskEntry:
     cut, state = result.cut or b"", result.state
-    left = abandoned_before(past.beginning(job, result.partition), cut) if cut else {}
+    left = past.beginning(job, result.partition).abandoned(cut) if cut else {}
     return TaskEntry(
         result.partition,
         cut,
         result.changelog_position,
         state.schema,
         state.files,
-        last_reads(past.log, result.partition, cut, left),
+        snapshot_provenance(past.log, result.partition, cut, left),
         state.waiting,
-        left,
     )
 
 
@@ -314,7 +313,7 @@ def notes_of_part(job: Job, plan: Plan, tasks: Sequence[TaskResult]) -> Iterator
         yield f"it holds {_named(keys)} only"
     if missing := _without_state(plan, keys, tasks):
         yield f"there is no state of {_named(missing)}"
-    if job.request.limited and not job.delivers_sends and plan.has_messages:
+    if job.request.limited and not job.stages and plan.has_messages:
         yield "messages that were under way where it stops are not in it"
 
 

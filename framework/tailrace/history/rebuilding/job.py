@@ -7,7 +7,7 @@ time, more than once, at the same time as another process. These values make tha
                the same request resumes an interrupted rebuild, unless the code or its environment has changed
     job        settled once, by the first driver: where each task ends, the snapshot's folder. It is kept in
                the work folder, so that a later driver ends where the first would have ended
-    unit       one part: a kind, a partition, a round. It reads the log and the results of earlier units
+    unit       one part: a kind, a partition, a stage. It reads the log and the results of earlier units
     result     what a unit has made, see ``results``
 
 All of them are msgspec structs: ``encode`` and ``decode_unit`` transfer them to another machine.
@@ -22,7 +22,7 @@ import msgspec
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "canonical"]
-UnitKind: TypeAlias = Literal["sends", "task", "canonical", "round", "gather"]
+UnitKind: TypeAlias = Literal["sends", "task", "stage"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -32,6 +32,13 @@ class Target(msgspec.Struct, frozen=True):
     cut: bytes | None
     changelog_position: int | None
     """The offset after that cut in the changelog."""
+
+
+class StandOf(msgspec.Struct, frozen=True):
+    """A cut of the service: the watermarks of its operators, by name, and its clock."""
+
+    marks: dict[str, int]
+    clock_ms: int | None = None
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,18 +54,20 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
     """The commit of the log that targets and ends belong to."""
     topics: bytes = b""
-    """What the log notes of the topics that are read."""
+    """The ids of the topics that are read (``provenance.topics``)."""
     base: str | None = None
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
     clock_ms: int | None = None
     """In canonical order: when the rebuild began. Event times are compared with it."""
-    delivers_sends: bool = False
-    """Canonical order: all partitions run as one, and own inputs are delivered (``core.engine.delivery``)."""
-    rounds: int = 0
-    """Canonical order: how many rounds there are (``core.engine.rounds``); 0 if all partitions run as one."""
-    idle: tuple[tuple[str, int], ...] = ()
-    """In rounds: the inputs from outside, with their partitions, that are idle from their ends on."""
+    stages: int = 0
+    """In event-time order: the number of stages (``core.engine.stages``)."""
+    stands: tuple[StandOf, ...] = ()
+    """In event-time order, by partition: the cut at which the task ends. Empty: each ends where its inputs do."""
+    end_clock_ms: int = 0
+    """In event-time order: the highest timestamp with which an input ends."""
+    first_ms: dict[str, list[int]] = {}
+    """In event-time order: by input with reference data and partition, the timestamp up to which its records come before all others."""
     finish: bool = False
     """In canonical order: the inputs end with the end of history, as in the service's last run."""
 
@@ -81,6 +90,10 @@ class Job(Settled, frozen=True, kw_only=True):
     """URI of its folder."""
     created_ms: int
 
+    def stand_of(self, partition: int) -> StandOf | None:
+        """The cut at which the task of a partition ends; None: where its inputs do."""
+        return self.stands[partition] if self.stands else None
+
     @property
     def lenient(self) -> bool:
         """Whether totals may differ from the tape's: by other code, dead letters or missing history."""
@@ -94,12 +107,12 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     kind: UnitKind
     partition: int
-    round: int = 0
+    stage: int = 0
 
     @property
     def name(self) -> str:
         """Identifies the part; it is a valid file name."""
-        suffix = f"-{self.round}" if self.kind == "round" else ""
+        suffix = f"-{self.stage}" if self.kind == "stage" else ""
         return f"{self.kind}-{self.partition}{suffix}"
 
     def encode(self) -> bytes:

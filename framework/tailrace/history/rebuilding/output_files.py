@@ -72,9 +72,11 @@ def outputs_schema() -> Any:
     )
 
 
-def write_outputs(job: Job, partition: int, attempt: str, made: Iterable[Frame]) -> OutputFile:
-    """Write the outputs of a task to one Parquet file. The name carries the attempt."""
-    folder, name = outputs_folder(job), f"outputs-{partition:05d}-{attempt}.parquet"
+def write_outputs(
+    job: Job, partition: int, attempt: str, made: Iterable[Frame], stage: int = 0
+) -> OutputFile:
+    """Write the outputs of a task, or of one stage of it, to one Parquet file. The name carries the attempt."""
+    folder, name = outputs_folder(job), f"outputs-{partition:05d}-{stage:03d}-{attempt}.parquet"
     place = folder / name
     schema, rows, first = outputs_schema(), 0, -1
     folder.make()

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.history.provenance.judging import check_base, check_reads
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning, canonical_beginning, taped_beginning
-from tailrace.history.reading.last_reads import check_last_reads
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Ends, OneCommitLog
@@ -29,13 +29,15 @@ class HistorySource(AppHistory):
         return self.one_commit_log.ends(topics)
 
     def beginning(self, job: Job, number: int) -> Beginning:
-        """Where a partition's task begins. Raises the errors of ``taped_beginning``, and SnapshotError."""
+        """Where a partition's task begins. Raises the errors of ``taped_beginning`` and ``check_base``, and SnapshotError."""
         end, asked = job.targets[number].cut, asked_snapshot(job)
+        if asked is not None:
+            check_base(self.plan, self.log, asked, number, end, taped=job.order == "tape")
         if job.order == "canonical":
             inputs = [one.name for one in self.plan.inputs if one.name in job.ends]
             begun = canonical_beginning(self, number, end, asked, inputs)
             if begun.snapshot is not None:
-                check_last_reads(self.log, begun.snapshot, number, inputs)
+                check_reads(self.log, begun.snapshot, number, inputs)
             return begun
         if end is None:
             return Beginning(number, b"")

@@ -11,7 +11,7 @@ import msgspec
 
 from tailrace.core.counting import counted
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.stages import own_inputs
 from tailrace.history.rebuilding.job import Settled
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.request import Request, checked
@@ -25,9 +25,9 @@ _MEGABYTE = 1_000_000
 
 
 class PlannedUnit(msgspec.Struct, frozen=True):
-    """A unit of work. ``partition``: None for all partitions as one. ``records``, ``bytes``: about so many."""
+    """The work of a partition. ``records``, ``bytes``: about so many."""
 
-    partition: int | None
+    partition: int
     records: int
     bytes: int
 
@@ -40,19 +40,17 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     base: str | None
     units: tuple[PlannedUnit, ...]
-    rounds: int
-    """In canonical order, the rounds in which each unit is run; 0: in one piece."""
+    stages: int
+    """In event-time order, the number of stages; 0: along the tape."""
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """The plan for people."""
-        order = "along the tape" if self.order == "tape" else "in canonical order"
+        order = "along the tape" if self.order == "tape" else f"in {counted(self.stages, 'stage')}"
         found = [f"{self.app} version {self.version}, {order}: {_size_of(*self.units)}"]
         found += [f"continues from {self.base}"] if self.base else []
         for one in self.units:
-            what = "all partitions as one" if one.partition is None else f"partition {one.partition}"
-            rounds = f", in {self.rounds} rounds" if self.rounds else ""
-            found.append(f"  {what}{rounds}: {_size_of(one)}")
+            found.append(f"  partition {one.partition}: {_size_of(one)}")
         return found + [f"note: {one}" for one in self.notes]
 
 
@@ -63,15 +61,13 @@ def plan_rebuild(request: Request) -> RebuildPlan:
     with opened_past(asked, plan, taped=False) as past:
         settled = settle(asked, past)
         found = [_unit(number, asked, settled, past) for number in range(plan.partitions)]
-    if settled.delivers_sends and not settled.rounds:
-        found = [PlannedUnit(None, sum(one.records for one in found), sum(one.bytes for one in found))]
     return RebuildPlan(
         app=plan.app,
         version=plan.version,
         order=settled.order,
         base=settled.base,
         units=tuple(found),
-        rounds=settled.rounds,
+        stages=settled.stages,
         notes=settled.notes,
     )
 
@@ -95,7 +91,7 @@ def _ends(number: int, settled: Settled, past: HistorySource) -> Iterator[tuple[
         cut = settled.targets[number].cut
         yield from () if cut is None else tape.decode_cut(cut).positions.items()
         return
-    own = own_inputs(past.plan) if settled.delivers_sends else ()
+    own = own_inputs(past.plan)
     for one in past.plan.inputs:
         if one.name in settled.ends and one.name not in own:
             yield one.name, settled.ends[one.name][number]

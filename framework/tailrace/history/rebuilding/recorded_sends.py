@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.replay import Limits
-from tailrace.core.engine.task import ORIGIN_HEADER
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.errors import SendsDifferError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.rows import decode_envelope
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import batches

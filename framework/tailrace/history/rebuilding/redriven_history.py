@@ -1,7 +1,10 @@
-"""The redriven records of one partition, in canonical order: which of them a rebuild handles.
+"""The redriven records of one partition in a stage: which of them a rebuild handles.
 
 A rebuild handles the originals in their places, so a redriven record is only for operators that do not: its original is not read in
 this rebuild, or it has failed again. That is known once all other records are handled, so redriven records are read last.
+
+One that is addressed to operators without a letter was in flight at a base, and waited in these for its turn: it has its place
+among what was sent.
 
     the original lies                           it is read, and handled or a failure of this rebuild
     before the base                             no; but by an ordered operator in which it waited there for its turn
@@ -14,7 +17,7 @@ A record that has failed several times has several redriven ones. It counts once
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 import msgspec
@@ -25,21 +28,35 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Delivery, InputRecord, Refused
+from tailrace.core.unit_ids import RecordIds, Tail
+from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
 
 
 class RedrivenHistory:
-    """The records of a partition, without the redriven ones that the rebuild does not handle. ``base``: the cut with which the
-    ``task`` begins.
+    """The records of a partition, without the redriven ones that the rebuild does not handle, or not by the operators ``here`` (by
+    name). ``begun``: where the ``task`` begins. ``is_first``: it refuses those that cannot be decoded, and no other stage does.
     """
 
-    def __init__(self, job: Job, past: HistorySource, number: int, task: Task, base: bytes | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        past: HistorySource,
+        number: int,
+        task: Task,
+        begun: Beginning,
+        here: Collection[str],
+        *,
+        is_first: bool,
+    ) -> None:
         self._plan, self._number, self._read = past.plan, number, past.source(number)
+        self._here, base = here, begun.cut
         self._decode = InputDecoder(past.plan, past.plan.inputs[-1]).decode  # the inbox is the last one
         self._inputs = {one.name: one for one in past.plan.inputs}
         self._numbers = {one.name: one.index for one in past.plan.operators}
-        self._begins, self._failed = dict(task.positions), task.note_failures()
+        self._begins = {**begun.positions, **(tape.decode_cut(base).positions if base else {})}
+        self._failed, self._is_first = task.note_failures(), is_first
         self._base, self._job = None if base is None else tape.decode_cut(base), job
         self._handled: dict[tuple[str, int, int, str], int] = {}
         """By original and operator, the offset of the redriven record that it handles."""
@@ -51,10 +68,22 @@ class RedrivenHistory:
         entries = () if snapshot is None else snapshot.manifest.tasks
         return {one.partition: tape.decode_cut(one.cut) for one in entries if one.cut}
 
-    def read(self, name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        """See ``Source``."""
-        found = self._read(name, start, stop)
-        return found if name != self._plan.inbox_topic else [*filter(None, map(self._left, found))]
+    def after(self, first: int, records: Iterable[InputRecord]) -> Iterator[InputRecord]:
+        """What is left of those that are read after all others, numbered from ``first`` on."""
+        redriven = ((one, redriven_in(one.headers)) for one in records)
+        late = (one for one, header in redriven if header is not None and header.letter)
+        for number, one in enumerate(filter(None, map(self._left, late)), first):
+            yield one._replace(offset=number)
+
+    def in_flight(self, record: InputRecord) -> Iterator[tuple[InputRecord, int | None]]:
+        """A record that was in flight at the base; one that is addressed has its event time."""
+        redriven = redriven_in(record.headers)
+        if redriven is None:
+            yield record, None
+        elif not redriven.letter and (operators := [one for one in redriven.operators if one in self._here]):
+            ((_, time_ms, _, _, _),) = self._decode([record])
+            header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(operators)))
+            yield record._replace(headers=(header, *record.headers[1:])), time_ms
 
     def _left(self, record: InputRecord) -> InputRecord | None:
         """What is left of a record, for the operators that have to handle it."""
@@ -63,11 +92,13 @@ class RedrivenHistory:
             return record
         ((_, time_ms, _, event, _),) = self._decode([record])
         if type(event) is Refused:
-            return None if self._is_read(redriven) else record
+            return record if self._is_first and not self._is_read(redriven) else None
         delivery: Delivery = event
         routes: tuple[Route, ...] = delivery.routes
         takers = sorted({self._plan.operators[route.operator].name for route in routes})
-        rest = [one for one in takers if self._is_for(one, redriven, time_ms, record.offset)]
+        rest = [
+            one for one in takers if one in self._here and self._is_for(one, redriven, time_ms, record.offset)
+        ]
         if len(rest) == len(takers):
             return record
         header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(rest)))
@@ -101,8 +132,12 @@ class RedrivenHistory:
         if name not in ordered.lows or offset < ordered.lows[name][0]:
             return False
         place_ms = dict(ordered.late.get(name, ())).get(offset, time_ms)
-        place = place_ms, self._inputs[name].rank, offset
-        return place_ms > base.operators[operator] and (ordered.last is None or place > tuple(ordered.last))
+        if place_ms <= base.operators[operator] or ordered.last is None:
+            return place_ms > base.operators[operator]
+        tail: Tail = offset
+        if name in self._plan.inside and (originals := self._read(name, offset, offset + 1)):
+            tail = RecordIds(name, self._number, self._plan.app).tail_of(originals[0])
+        return (place_ms, self._inputs[name].rank, tail) > tuple(ordered.last)
 
     def _has_failed(self, operator: str, redriven: Redriven) -> bool:
         if redriven.partition != self._number or redriven.input not in self._inputs:

@@ -39,8 +39,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     timers: int = 0
     """Timers fired and entries expired."""
     late: int = 0
-    became_idle: list[str] = []
-    """Canonical order with late events: inputs that became idle by the clock (``topic partition number``)."""
     outputs: int = 0
     refused: int = 0
     dead_letters: int = 0
@@ -67,7 +65,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.phases.add(result.work.phases)
         self.failed_here += result.new_failures.count
         self.failed += result.new_failures.shown
-        self.became_idle += (f"{name} partition {number}" for name, number in result.idle)
         self.note(*result.notes)
         for task in result.tasks:
             self._add_task(task)
@@ -85,24 +82,13 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.rows += task.state.rows
         self.same_rows += task.rows.same
         self.other_rows += task.rows.different
-        self.written += 0 if task.outputs is None else task.outputs.rows
+        self.written += sum(one.rows for one in task.outputs)
         if task.rows.note:
             self.note(task.rows.note)
 
     def note(self, *notes: str) -> None:
         """Add notes, each once."""
         self.notes += [one for one in dict.fromkeys(notes) if one not in self.notes]
-
-    def note_counts(self) -> None:
-        """Note what the counts say about letters and idle inputs."""
-        if self.became_idle:
-            more = len(self.became_idle) - _SHOWN
-            named = f"{', '.join(self.became_idle[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
-            self.note(
-                f"{counted(self.late, 'event')} late, and inputs without further records became idle "
-                f"({named}): an idle input does not hold back the watermark; if it should, declare a longer "
-                "idle_after= for its topic"
-            )
 
     def lines(self) -> list[str]:
         """The report as lines for a person."""
@@ -113,7 +99,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             if seconds
         )
         speed = f"{self.seconds:.1f} s with the {self.engine} engine ({rate:,.0f} events/s)"
-        how = "along the tape" if self.order == "tape" else "in canonical order"
+        how = "along the tape" if self.order == "tape" else "in stages"
         lines = [
             f"rebuilt {self.app} {how}: snapshot {self.snapshot} in {self.uri}",
             *([] if self.base is None else [f"from snapshot {self.base}"]),
@@ -164,5 +150,4 @@ def report_of(job: Job, engine: str, results: Iterable[UnitResult], *, resumed: 
     )
     for result in results:
         report.add(result)
-    report.note_counts()
     return report

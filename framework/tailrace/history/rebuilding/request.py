@@ -6,7 +6,7 @@ The smallest request names an app, the log that it is rebuilt from, and a place 
 
 =============================== =========================================================
 ``app, keys, order, until,``    what is rebuilt, in which order of its inputs, how far
-``as_of_ms``
+``as_of_ms, tables``
 ``source``                      where history is read
 ``to``                          where the snapshot and the outputs go
 ``failures``                    which failures stop the rebuild, and which do not
@@ -35,6 +35,8 @@ from tailrace.log.opening import Past
 from tailrace.processes.environment import timezones_version
 from tailrace.state.snapshots import Place
 
+Tables: TypeAlias = Literal["auto", "first", "as-of"]
+"""In stages, which reference data the first events find: what a service has found, all, or what has an earlier timestamp."""
 Order: TypeAlias = Literal["auto", "tape", "canonical"]
 PARQUET = "parquet:"
 """Before the place of outputs."""
@@ -99,6 +101,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     until: Limits = Limits()
     as_of_ms: int | None = None
     """Only the events up to this event time, and what follows from them; in canonical order."""
+    tables: Tables = "auto"
     failures: Failures = Failures()
     execution: Execution = Execution()
 

@@ -10,7 +10,7 @@ each of which is filled in one place::
       TaskResult       for each task that the unit has brought to its end: its cut and its counts
         StateFiles     its rows in the snapshot
         RowComparison  the comparison of these rows with the service's
-        OutputFile     its outputs, if they are written
+        OutputFile     its outputs, if they are written; one of each stage
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of the task since the beginning of its history."""
     state: StateFiles = StateFiles()
     rows: RowComparison = RowComparison()
-    outputs: OutputFile | None = None
+    outputs: tuple[OutputFile, ...] = ()
+    """In the order of the numbers of their outputs."""
 
 
 class Phases(msgspec.Struct):
@@ -128,7 +129,7 @@ class Failure(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: TailraceError) -> Failure:
         """The parts of an error. Places that are neither numbers nor text are converted to text."""
-        places = {name: getattr(error, name, None) for name in error.places}
+        places = {name: getattr(error, name, None) for name in (*error.places, "why")}
         values = {name: _plain(value) for name, value in places.items() if value is not None}
         return cls(type(error).__name__, error.what, error.hint, values)
 
@@ -148,13 +149,9 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """The tasks that it has brought to their end. Units that only prepare the work of others have none."""
     work: Work = msgspec.field(default_factory=Work)
     new_failures: NewFailures = NewFailures()
-    idle: tuple[tuple[str, int], ...] = ()
-    """In canonical order, if events were late: the inputs, with their partitions, that became idle by the clock."""
     notes: list[str] = []
-    not_in_rounds: str = ""
-    """The reason why the app cannot be run in rounds."""
     made: bytes = b""
-    """Data for later rounds, in an encoding of their own."""
+    """Data for later stages, in an encoding of their own."""
     failure: Failure | None = None
 
 

@@ -299,7 +299,7 @@ class _TaskRun(TapeSink):
             totals=self._replay.task.totals,
             state=state,
             rows=compared,
-            outputs=None if outputs is None else write_outputs(job, number, attempt, outputs),
+            outputs=() if outputs is None else (write_outputs(job, number, attempt, outputs),),
         )
 
 

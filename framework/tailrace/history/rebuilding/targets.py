@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError
+from tailrace.history.provenance.judging import check_base
+from tailrace.history.provenance.topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import Beginning, check_tape_begins, check_whole, taped_beginning
@@ -29,13 +31,12 @@ from tailrace.history.reading.replayable import (
     check_kept,
     gone,
 )
-from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.reading.stretches import first
-from tailrace.history.rebuilding.canonical_targets import settle_canonical
 from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.job import Settled, SettledOrder, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.stage_targets import settle_in_stages
 from tailrace.log.interface import Ends
 from tailrace.state.snapshots import Snapshot, Snapshots
 
@@ -47,7 +48,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
         OptionError: A key, an offset or a time makes no sense for this app or this log.
         SnapshotMismatchError: The app has never committed, or the base cannot be continued from.
         OffsetGoneError: The log has deleted records that the rebuild needs.
-        TopicReplacedError: An input or the tape was deleted and created again, and canonical order was not
+        OtherHistoryError: An input or the tape was deleted and created again, and canonical order was not
         requested.
     """
     plan = past.plan
@@ -63,7 +64,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     if base is not None:
         settled = msgspec.structs.replace(settled, base=base.manifest.id)
     if order == "canonical":
-        return settle_canonical(request, past, base, settled)
+        return settle_in_stages(request, past, base, settled)
     with naming_canonical():
         return settle_along_tape(request, past, base, settled)
 
@@ -101,7 +102,7 @@ def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[s
     if request.as_of_ms is not None:
         _check_as_of(request)
         return "canonical", (
-            f"as of {instant(request.as_of_ms)}: in canonical order, without events from after this time",
+            f"as of {instant(request.as_of_ms)}: in stages, without events from after this time",
             *_replaced(past),
         )
     if request.order == "canonical":
@@ -111,12 +112,12 @@ def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[s
             AppHistory(plan, log)
         return "tape", ()
     if plan.tape_topic not in log.topics():
-        note = "the app has never run on this log: in canonical order, as there is no tape"
+        note = "the app has never run on this log: in stages, as there is no tape"
         return "canonical", (note, *_replaced(past))
     if request.source.base is None and any(
         log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)
     ):
-        note = "the beginning of the tape is deleted: in canonical order"
+        note = "the beginning of the tape is deleted: in stages"
         return "canonical", (note, *_replaced(past))
     return "tape", ()
 
@@ -166,6 +167,9 @@ def settle_along_tape(
         )
     _check_inputs(plan, [*cuts.values()])
     _check_time(request, past, [*cuts.values()])
+    if base is not None:
+        for one in settled.targets:
+            check_base(plan, past.log, base, one.partition, one.cut, taped=True)
     beginnings = [(taped_beginning(past, number, cut, base), cut) for number, cut in cuts.items()]
     for begun, _ in beginnings:
         at = begun.partition, begun.snapshot, begun.decoded

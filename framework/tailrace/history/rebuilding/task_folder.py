@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Self
 
 from tailrace.core import rows
 from tailrace.core.engine.task import CommitBatch
+from tailrace.core.records import InputRecord
 from tailrace.history.reading.in_flight import InFlight
 from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.job import Job
@@ -103,16 +105,29 @@ def write_rows(
     schema: bytes,
     past: HistorySource | None = None,
     gone: Iterable[bytes] | None = None,
+    messages: Iterable[InputRecord] = (),
 ) -> StateFiles:
-    """Write the rows of a task, ascending. With ``past``, also write the messages in flight to the task. ``gone``: the rows are
-    those that have changed since the parent of an incremental snapshot, and these are deleted.
+    """Write the rows of a task, ascending, and ``messages`` in flight to it. With ``past``, these are those of the log. ``gone``: the rows
+    are those that have changed since the parent of an incremental snapshot, and these are deleted.
     """
-    counted = _Counted(state, names=bool(job.request.keys))
-    if past is None or job.request.limited or job.request.keys:
-        waiting, files = None, write_task(job.folder, number, attempt, counted, deleted=gone)
-    else:
+    counted, waiting = _Counted(state, names=bool(job.request.keys)), None
+    if past is not None and not job.request.limited and not job.request.keys:
         flight = InFlight(past, {one.partition: one.cut for one in job.targets}, job.ends)
-        waiting = flight.waiting(number)
-        messages = flight.messages(number)
-        files = write_task(job.folder, number, attempt, counted, messages=messages, deleted=gone)
+        waiting, messages = flight.waiting(number), flight.messages(number)
+    files = write_task(job.folder, number, attempt, counted, messages=messages, deleted=gone)
     return StateFiles(files, schema, counted.keys, counted.rows, tuple(counted.named), waiting)
+
+
+def write_by_actor(
+    job: Job, number: int, attempt: str, state: Iterable[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, StateFiles]]:
+    """Write the rows of each actor, ascending, to files of their own, with the first row. So the rows of several units can be put
+    in order without reading them.
+    """
+    for at, (_, some) in enumerate(groupby(state, key=_actor_of)):
+        first = next(some)
+        yield first[0], write_rows(job, number, f"{attempt}-{at}", chain([first], some), b"")
+
+
+def _actor_of(pair: tuple[bytes, bytes]) -> str:
+    return rows.read_state_row(pair[0]).actor if pair[0][:1] == rows.STATE else ""

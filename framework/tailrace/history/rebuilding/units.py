@@ -11,16 +11,14 @@ from uuid import uuid4
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
-from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.same_topics import check_same_topics
-from tailrace.history.rebuilding.canonical_unit import run_canonical
+from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
-from tailrace.history.rebuilding.rounds_unit import run_gather, run_round
+from tailrace.history.rebuilding.stage_unit import run_stage
 from tailrace.history.rebuilding.tape_unit import run_sends, run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
@@ -48,7 +46,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
-            check_same_topics(past.log, unit.job.topics, topics_of(past.plan, past.log))
+            check_same_topics(past.log, unit.job.topics)
             with naming_canonical() if taped else nullcontext():
                 if unit.kind == "task" and followers is not None:
                     result = run_task(unit, past, work, attempt, followers=followers)
@@ -87,7 +85,5 @@ def _other_code(noted: tuple[tuple[str, str], ...]) -> list[str]:
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
     "sends": run_sends,
     "task": run_task,
-    "canonical": run_canonical,
-    "round": run_round,
-    "gather": run_gather,
+    "stage": run_stage,
 }

@@ -16,9 +16,9 @@ from tailrace.core.storage import Store
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
+from tailrace.history.provenance.judging import does, judge
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys, taped_beginning
-from tailrace.history.reading.commit_identity import standing
 from tailrace.history.reading.driving import (
     CommitPolicy,
     Step,
@@ -125,11 +125,12 @@ class PartitionReplay(TapeSink):
         """Whether the log has a state's commit. If not, that is the difference; nothing more is compared."""
         if not self._options.compare or live.cut is None:
             return True
-        found = standing(self._plan, self._history.log, self._number, tape.decode_cut(live.cut))
-        if found.in_log is False:
+        found = judge(self._plan, self._history.log, self._number, tape.decode_cut(live.cut))
+        is_other = does("comparison", found) == "report"
+        if is_other:
             where = f"{live.name} stands after a commit that this log does not have: {found.why}"
             self._report.differences.add(Difference(kind="position", partition=self._number, where=where))
-        return found.in_log is not False
+        return not is_other
 
     def other_code(self, version: str, /) -> None:
         """See ``TapeSink.other_code``."""

@@ -29,11 +29,11 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.storage import Store
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.provenance.topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import taped_beginning
 from tailrace.history.reading.replayable import check_after_beginning
-from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.replay.partition_replay import PartitionReplay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.log.interface import OneCommitLog
@@ -64,7 +64,7 @@ def replay(
         OffsetGoneError: The log has lost records that the replay needs.
         LogUnavailableError: The log may have compacted the changelog while it was read to be compared.
         UnknownTopicError: The app has never run on this log.
-        TopicReplacedError: An input or the tape was deleted and created again.
+        OtherHistoryError: An input or the tape was deleted and created again.
     """
     options, history, report = options or ReplayOptions(), AppHistory(plan, log), ReplayReport()
     topics = topics_of(history.plan, log)
@@ -84,7 +84,7 @@ def replay(
                 PartitionReplay(
                     history, number, committed, store, options, report, *compared, on_progress
                 ).run()
-    check_same_topics(log, noted, topics)
+    check_same_topics(log, noted)
     if options.compare:
         _note_comparisons(options, report)
     report.seconds = time.perf_counter() - begun_s

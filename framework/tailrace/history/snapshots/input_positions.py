@@ -3,6 +3,10 @@
 Inputs of the app from outside continue at the positions of the snapshot, if this log has the records from
 there on. The internal topics of the app (inbox, repartitioned topics) are other topics for a new task: what
 was in flight to it has to be in the snapshot, and is appended.
+
+A snapshot of stages has its own messages in flight, whose copies the log does not have: they wait in ordered operators for their turn.
+They are appended to the inbox in a transaction before, as the cut names their offsets (``flight``). What a start that was killed in
+between has left there is below the position of the next one.
 """
 
 from __future__ import annotations
@@ -11,14 +15,18 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
+from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import KEPT_ELSEWHERE, OffsetGoneError, SnapshotMismatchError
+from tailrace.core.engine.redriven import redriven_in
+from tailrace.core.errors import KEPT_ELSEWHERE, OffsetGoneError, OtherHistoryError, SnapshotMismatchError
+from tailrace.core.names import is_own
 from tailrace.core.records import Output
-from tailrace.history.reading.beginnings import here, is_own
-from tailrace.history.reading.last_reads import check_last_reads
+from tailrace.history.provenance.judging import check_reads
+from tailrace.history.reading.beginnings import here
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
+from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.state.snapshots import MESSAGES, Snapshot
 
@@ -27,12 +35,14 @@ T = TypeVar("T")
 
 
 class InputPositions:
-    """The inputs of one task. Its methods raise SnapshotMismatchError or OffsetGoneError."""
+    """The inputs of one task. Its methods raise SnapshotMismatchError, OtherHistoryError or OffsetGoneError."""
 
     def __init__(self, plan: Plan, log: Log, snapshot: Snapshot, number: int) -> None:
         self._plan, self._log, self._snapshot, self._number = plan, log, snapshot, number
         self._manifest = snapshot.manifest
         self._entry = snapshot.manifest.task(number)
+        self.flight: dict[str, tuple[int, int, int]] = {}
+        """By ordered operator, what waits in it of the inbox, after ``positions``: see ``tape.Ordered.lows``."""
 
     def check(self) -> None:
         """Check that a task that has not begun can begin."""
@@ -48,7 +58,7 @@ class InputPositions:
         For a task that ``is_new`` the log never has them: it is another log, or another app name.
         """
         declared = {one.name for one in self._plan.inputs}
-        check_last_reads(self._log, self._snapshot, self._number, declared)
+        check_reads(self._log, self._snapshot, self._number, declared)
         cut = tape.decode_cut(self._entry.cut)
         self._check_waiting(cut, is_new=is_new)
         found: dict[str, int] = {}
@@ -58,6 +68,8 @@ class InputPositions:
                 found[place.topic] = self._bring_along(writer, name, place, position)
             else:
                 found[place.topic] = self._in_log(place, position)
+        if writer is not None and self._manifest.source == "canonical":
+            found |= self._let_wait(writer)
         return found
 
     def _check_waiting(self, cut: tape.Cut, *, is_new: bool) -> None:
@@ -78,9 +90,10 @@ class InputPositions:
         """The position in an input, if the log has the records from there on."""
         which, start, end = self._manifest.id, self._log.start_offset(*place), self._log.end_offset(*place)
         if position > end:
-            raise SnapshotMismatchError(
+            raise OtherHistoryError(
                 f"the snapshot {which} stands at offset {position} of {place.topic!r} partition "
                 f"{self._number}, which ends at {end}",
+                why="record",
                 hint="It belongs to another log.",
             )
         if position < start:
@@ -137,13 +150,40 @@ class InputPositions:
                 "does not hold those",
                 hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
             )
-        if writer is not None and is_inbox:
-            for batch in batched(self._snapshot.messages(self._number)):
-                again = [
-                    Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch
-                ]
-                writer.append(again, self._number)
+        if writer is not None and is_inbox and self._manifest.source != "canonical":
+            self._append_messages(writer)
         return self._log.start_offset(*place)
+
+    def _let_wait(self, writer: Writer) -> dict[str, int]:
+        """Append the messages in flight of a snapshot of stages, and find where they are. Returns the position behind them."""
+        inbox, number = self._plan.inbox_topic, self._number
+        if not any(file.table == MESSAGES for file in self._entry.files):
+            return {}
+        wanted = list(self._snapshot.messages(number))
+        start = self._log.end_offset(inbox, number)
+        self._append_messages(writer)
+        end = writer.commit({}, self._plan.app)[TopicPartition(inbox, number)]
+        found = list(scan(self._log, inbox, number, start, end))
+        if [one[2:] for one in found] != [one[2:] for one in wanted]:
+            raise SnapshotMismatchError(
+                f"somebody else writes to {inbox!r} partition {number} while the task begins with the snapshot {self._manifest.id}",
+                hint="Nothing is lost: start again when nothing is redriven.",
+            )
+        for record in found:
+            redriven = redriven_in(record.headers)
+            names = (
+                (rows.decode_envelope(record.value or b"")[0],) if redriven is None else redriven.operators
+            )
+            for name in names:
+                low, count, total = self.flight.get(name, (record.offset, 0, 0))
+                self.flight[name] = low, count + 1, total + record.offset
+        return {inbox: end}
+
+    def _append_messages(self, writer: Writer) -> None:
+        inbox = self._plan.inbox_topic
+        for batch in batched(self._snapshot.messages(self._number)):
+            again = [Output(inbox, one.key, one.value, one.timestamp_ms, one.headers) for one in batch]
+            writer.append(again, self._number)
 
 
 def batched(items: Iterator[T]) -> Iterator[list[T]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.stages import own_inputs
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.names import is_own
 from tailrace.history.comparing.cut_differences import (
     cut_changes,
     in_one_line,
@@ -15,7 +19,7 @@ from tailrace.history.comparing.cut_differences import (
     position_changes,
 )
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import is_own, rows_of
+from tailrace.history.reading.beginnings import rows_of
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 
@@ -44,7 +48,7 @@ def check_same_moment(
     if not found and cut is not None:
         if not cuts_only:
             _check_timers(plan, log, snapshot, number, cut, live)
-        _check_waiting(snapshot, number, cut, live)
+        _check_waiting(snapshot, number, cut, live, {*own_inputs(plan), plan.inbox_topic})
     if found:
         sent = all(is_own(one.label, app) for one in found)
         raise SnapshotMismatchError(
@@ -81,10 +85,20 @@ def _check_timers(
             )
 
 
-def _check_waiting(snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut) -> None:
-    """Refuse a snapshot if an operator would handle events a second time or never, as other ones wait in it."""
+def _check_waiting(
+    snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut, own: Collection[str]
+) -> None:
+    """Refuse a snapshot if an operator would handle events from outside a second time or never, as other ones wait in it. Those that
+    the app has sent itself are in the snapshot.
+    """
+    held = {*own} if snapshot.manifest.source == "canonical" else set[str]()
     for name in sorted(cut.operators.keys() & live.operators.keys()):
-        lows = [one.ordered[name].lows if name in one.ordered else {} for one in (cut, live)]
+        lows = [
+            {of: low for of, low in one.ordered[name].lows.items() if of not in held}
+            if name in one.ordered
+            else {}
+            for one in (cut, live)
+        ]
         if lows[0] != lows[1]:
             counts = [sum(count for _, count, _ in one.values()) for one in lows]
             raise SnapshotMismatchError(

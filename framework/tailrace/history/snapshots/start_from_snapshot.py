@@ -5,7 +5,7 @@ reading the changelog from its beginning. If not, the start is an event of that 
 
     the changelog has        and the snapshot is                     then
     no cut                   any that fits the app, and has read     the task is seeded with it
-                             the log's records (``last_reads``)
+                             the log's records (``provenance``)
     a cut with a base        that base, or any without replacing     nothing: the start was done before
     a cut                    of this history, at the cut or before   an empty store is filled, then the changelog read
     a cut                    of this history, but at a commit that   it is left aside, with a warning, and the state is
@@ -62,20 +62,19 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.dead_letters.redriving import closed_letters
+from tailrace.history.provenance.judging import does, judge, new_nonce
+from tailrace.history.provenance.topics import abandoned_here, abandoned_positions, read_topics
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, check_whole, rows_of
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.commit_identity import new_nonce, standing
-from tailrace.history.reading.cut_notes import READ, ROWS, SNAPSHOT, cut_header, header_of, kept_headers
 from tailrace.history.reading.generations import at_generation, located
-from tailrace.history.reading.left_inputs import abandoned_positions, new_abandoned_header
-from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
 from tailrace.state.contents import Contents
+from tailrace.state.provenance import Provenance, provenance_of
 from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry, which_where
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
@@ -196,8 +195,8 @@ class _Task:
         if live.base == self._id or (live.base and not self._start.replace):
             return f"nothing to do: the state already begins with snapshot {live.base}"
         if self._is_part_of(live):
-            found = standing(self._plan, self._log, self._number, self._cut)
-            if found.in_log:
+            found = judge(self._plan, self._log, self._number, self._cut)
+            if does("start", found) == "take":
                 return self._fill_if_empty()
             if not self._start.replace:
                 return self._leave_aside(found.why)
@@ -246,7 +245,7 @@ class _Task:
             return f"nothing to do: the state already begins with snapshot {self._id}"
         old = TopicPartition(at_generation(plan, replaced).changelog_topic, self._number)
         before = last_cut(log, old, of_replaced=True)
-        if before is None or header_of(here, SNAPSHOT, str) != self._id:
+        if before is None or provenance_of(here).snapshot != self._id:
             raise SnapshotMismatchError(
                 f"{plan.changelog_topic!r} partition {self._number} does not have the rows of the snapshot {self._id}, or there is no "
                 "state for it to replace",
@@ -367,14 +366,14 @@ class _Task:
             contents = None if before is None else self._append_rows(writer, before)
             encoded = tape.encode(cut)
             left = {} if last is not None else abandoned_positions(self._entry, log)
-            read = {name: one for name, one in self._entry.read.items() if name in positions or name in left}
-            headers = (
-                noted_header(plan, log, partition, positions)
-                + cut_header(READ, read)
-                + cut_header(ROWS, contents)
-                + kept_headers(last)
-                + new_abandoned_header(log, partition, left)
-            )
+            read, replaced = self._entry.provenance.read, provenance_of(last)
+            headers = Provenance(
+                topics=read_topics(plan, log, positions),
+                read={name: one for name, one in read.items() if name in positions or name in left},
+                abandoned=replaced.abandoned if last is not None else abandoned_here(log, left),
+                rows=contents,
+                versions=replaced.versions,
+            ).headers
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
@@ -418,6 +417,7 @@ class _Task:
             self._start.name,
             identity=tape.identity_of(self._cut.identity, nonce, number),
             nonce=nonce,
+            flight=self._inputs.flight,
         )
 
     def _append_rows(self, writer: Writer, before: Mapping[bytes, bytes]) -> Contents:

@@ -24,17 +24,21 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import AlteredSnapshotError, SnapshotMismatchError
+from tailrace.core.names import is_own
+from tailrace.history.provenance.judging import does, judge, snapshot_provenance
+from tailrace.history.provenance.topics import (
+    abandoned_inputs,
+    check_history,
+    check_same_topics,
+    note_of_topics,
+)
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.changelog import beginning, fold
-from tailrace.history.reading.commit_identity import standing
 from tailrace.history.reading.in_flight import InFlight
-from tailrace.history.reading.last_reads import last_reads
-from tailrace.history.reading.left_inputs import abandoned_inputs
-from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics, still_there
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
+from tailrace.state.provenance import provenance_in
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
 DELETIONS_KEPT_MS = 86_400_000
@@ -73,7 +77,7 @@ def take_snapshot(
 
     The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the
     machine. The rows of one task at a time are held in memory.
-    Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, TopicReplacedError or OffsetGoneError.
+    Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, OtherHistoryError or OffsetGoneError.
     """
     return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
 
@@ -111,8 +115,7 @@ class _Taking:
                     f"the app {plan.app!r} has never committed: there is no state yet", hint="Run it first."
                 )
             flight = InFlight(self._history, cuts, ends)
-            left = {number: abandoned_inputs(plan, self._log, number, changelogs[number]) for number in cuts}
-            there = still_there(plan.app, self._log, {name for one in left.values() for name in one})
+            left = abandoned_inputs(plan, self._log, changelogs)
             draft = self._snapshots.begin()
             tasks = [
                 self._task(
@@ -121,11 +124,11 @@ class _Taking:
                     flight,
                     draft.folder_uri,
                     parent,
-                    {name: at for name, at in one.items() if name in there and not is_own(name, plan.app)},
+                    {name: at for name, at in one.items() if not is_own(name, plan.app)},
                 )
                 for number, one in left.items()
             ]
-        check_same_topics(self._log, noted, topics)
+        check_same_topics(self._log, noted)
         manifest = Manifest(
             id=draft.id,
             app=plan.app,
@@ -170,10 +173,10 @@ class _Taking:
             if task.cut and (now is None or _life(now) != _life(task.cut)):
                 return None
             # If the log has lost its end since, it has continued with other records at the same offsets.
-            if (
-                task.cut
-                and not standing(self._plan, self._log, task.partition, tape.decode_cut(task.cut)).in_log
-            ):
+            found = (
+                judge(self._plan, self._log, task.partition, tape.decode_cut(task.cut)) if task.cut else None
+            )
+            if found is not None and does("parent", found) != "take":
                 return None
         return parent
 
@@ -219,9 +222,8 @@ class _Taking:
             position,
             schema,
             files,
-            read=last_reads(self._log, number, cut, left, headers),
+            provenance=snapshot_provenance(self._log, number, cut, left, provenance_in(headers)),
             waiting=flight.waiting(number),
-            abandoned=left,
         )
 
     def _note_read(self, place: TopicPartition, count: int) -> None:

@@ -25,10 +25,10 @@ from tailrace.core.engine.tape import Idleness
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
 from tailrace.core.names import transactional_id
+from tailrace.history.provenance.topics import replaced_topics
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import oldest_ms
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.same_topics import replaced_topics
 from tailrace.history.reading.stretches import batches, first, last
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.status.holding import Held, Holding, lag_of

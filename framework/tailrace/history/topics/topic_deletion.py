@@ -20,8 +20,7 @@ from tailrace.core.errors import UnknownAppError
 from tailrace.core.names import apps_in, begun_group, tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import topics_left_by
-from tailrace.history.reading.residence import reserved
-from tailrace.history.retirement import publishers_of, retire
+from tailrace.history.retirement import publishers_of, reserved, retire
 from tailrace.log.interface import StoredLog
 
 _REFUSED = ", and its topics are not deleted"

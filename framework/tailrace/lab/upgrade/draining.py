@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.stages import own_inputs
 from tailrace.history.reading.upgrades import Upgrade
 from tailrace.log.interface import Fetch, Reader
 from tailrace.runtime.host import Host

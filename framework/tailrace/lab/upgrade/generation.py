@@ -4,7 +4,7 @@ Theory. After each round, what its snapshot has changed is written behind what i
 follow this changelog as standbys do, and after the last round little is left to write and to read, however large the state is.
 
 The rows of a partition are written in pieces. Each piece is one commit and ends with the cut of the snapshot; a header of the last
-one names the snapshot (``cut_notes.SNAPSHOT``)::
+one names the snapshot (``Provenance.snapshot``)::
 
     the last cut names              what is written
     the snapshot                    nothing
@@ -29,11 +29,11 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.history.reading.changelog import MOVED, beginning, fold, last_cut
-from tailrace.history.reading.cut_notes import SNAPSHOT, cut_header, header_of
 from tailrace.history.reading.generations import at_generation
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.log.opening import open_log
+from tailrace.state.provenance import Provenance, provenance_of
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 _PIECE = 20_000
@@ -62,7 +62,7 @@ def write_generation(plan: Plan, log: str, uri: str, snapshot: str, generation: 
 def _write(found: Snapshot, log: Log, writer: Writer, place: TopicPartition) -> int:
     topic, number = place
     entry, last = found.manifest.task(number), last_cut(log, place)
-    named = header_of(last, SNAPSHOT, str)
+    named = provenance_of(last).snapshot
     if not entry.cut or named == found.manifest.id:
         return 0
     if named in [one.id for one in found.chain]:
@@ -72,7 +72,7 @@ def _write(found: Snapshot, log: Log, writer: Writer, place: TopicPartition) -> 
     now_ms, written, piece = time.time_ns() // 1_000_000, 0, [*islice(changed, _PIECE)]
     while piece:
         following = [*islice(changed, _PIECE)]
-        header = () if following else cut_header(SNAPSHOT, found.manifest.id)
+        header = () if following else Provenance(snapshot=found.manifest.id).headers
         writer.append([Output(topic, row, value, now_ms) for row, value in piece], number)
         writer.append([Output(topic, rows.CUT_ROW, entry.cut, now_ms, header)], number)
         writer.commit()

@@ -12,19 +12,19 @@ Theory. In each partition, the *join* is the offset at which the archive ends::
     start                          the archive, if it has the partition; else the log
     end, ends                      the log; for topics that it does not have, and without a log, the archive
     topics                         both; the log's settings, where both have one
-    notes, groups, compaction,     the log
+    ids, groups, compaction,       the log
     publications, admin, identity
 
 Records of two logs must never become one history. Another log, or one that has lost its end and has grown past it again, has
 the same offsets. So before a partition is joined, or archived further, these are compared, and a difference is an ArchiveError::
 
     the log's identity     if both are known they must be equal. A copy of a log has the same
-    the topic              must not have been deleted and created again since (``Log.resume``)
+    the topic              must not have been deleted and created again since (``log.same_topics``)
     its end                the log must reach as far as the archive
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold
 
 If the log has deleted exactly what is archived, there is no such record: the two are joined with a warning, and a replay also
-checks the chain of commits on the tape (``history.reading.commit_identity``). If the log has also deleted records behind the
+checks the chain of commits on the tape (``history.provenance``). If the log has also deleted records behind the
 join, there is a gap: any question about the partition is refused with the offsets that neither has (OffsetGoneError).
 Nothing is written through it (UsageError). Without a log, the archive alone is the history.
 """
@@ -41,7 +41,7 @@ from tailrace.core.errors import (
     ArchiveError,
     LogUnavailableError,
     OffsetGoneError,
-    TopicReplacedError,
+    OtherHistoryError,
     UnknownTopicError,
     UsageError,
 )
@@ -63,6 +63,7 @@ from tailrace.log.interface import (
     Writer,
 )
 from tailrace.log.publications import Heard
+from tailrace.log.same_topics import check_same
 from tailrace.log.topic_rules import PlainAdmin
 
 _HINT = (
@@ -174,19 +175,13 @@ class ArchivedLog:
     def admin(self) -> Admin:
         return PlainAdmin(self, lambda _topic: _refuse()) if self._log is None else self._log.admin
 
-    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
-        return b"" if self._log is None else self._log.note(self._of_log(positions))
+    def topic_ids(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """See ``Log.topic_ids``; of the log, for the topics that it has."""
+        return {} if self._log is None else self._log.topic_ids(filter(self.log_of, topics))
 
-    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """See ``Log.resume``. Topics that only the archive has are not checked."""
-        return (
-            positions
-            if self._log is None
-            else {**positions, **self._log.resume(note, self._of_log(positions))}
-        )
-
-    def _of_log(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: position for place, position in positions.items() if self.log_of(place.topic)}
+    def watch(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        """See ``Log.watch``; of the log, for the topics that it has."""
+        return {} if self._log is None else self._log.watch(filter(self.log_of, topics))
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         return {} if self._log is None else self._log.publications()
@@ -342,8 +337,8 @@ def joined_chunks(log: OneCommitLog | None, archive: Archive, place: TopicPartit
             archive, f"the archive is of the log {archive.log_identity}, and this is the log {identity}"
         )
     try:
-        log.resume(archive.topic_note(place.topic), {place: 0})
-    except TopicReplacedError as error:
+        check_same(log, {place.topic: archive.topic_note(place.topic).decode()})
+    except OtherHistoryError as error:
         said = f"the topic {place.topic!r} was deleted and created again since it was archived"
         raise _other(archive, said) from error
     last, start, end = chunks[-1], log.start_offset(*place), log.end_offset(*place)

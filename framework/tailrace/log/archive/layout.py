@@ -37,7 +37,7 @@ from tailrace.core.records import RecordMark
 from tailrace.log.interface import Ends, TopicPartition, TopicSettings
 from tailrace.state.snapshots.places import Place
 
-FORMAT = 2
+FORMAT = 3
 LABEL = "_archive.json"
 _TOPICS, _CHUNKS, _ENDS = "_topics", "_chunks", "_ends"
 _T = TypeVar("_T")
@@ -84,7 +84,7 @@ class _Topic(msgspec.Struct):
     retention_ms: int | None = None
     retention_bytes: int | None = None
     note: bytes = b""
-    """What the log noted of the topic (see ``Log.note``)."""
+    """Its id in the log (see ``Log.topic_ids``)."""
 
     @property
     def settings(self) -> TopicSettings:
@@ -175,13 +175,13 @@ class Archive:
         return found
 
     def topic_note(self, topic: str) -> bytes:
-        """What the log noted of a topic when it was first archived."""
+        """The id of a topic in the log when it was first archived."""
         if topic not in self._notes:
             self.topics()
         return self._notes.get(topic, b"")
 
     def note_topic(self, topic: str, settings: TopicSettings, note: bytes = b"") -> None:
-        """Note how a topic is kept, and what the log notes of it."""
+        """Note how a topic is kept, and its id in the log."""
         stored = _Topic(**settings._asdict(), note=note)
         (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
         self._notes[topic] = note

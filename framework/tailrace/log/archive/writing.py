@@ -18,6 +18,7 @@ from tailrace.log.archive.archived_log import joined_chunks
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.interface import OneCommitLog, TopicPartition, TopicSettings
+from tailrace.log.same_topics import check_same
 from tailrace.log.topic_rules import unknown_topic
 
 _AT_ONCE = 2_000
@@ -86,16 +87,15 @@ class _Archiving:
             ends, archived = log.ends(names), archive.topics()
             for name in (one for one in names if one in archived):
                 self._check(name, archived[name], known[name])
-            beginnings = {TopicPartition(name, 0): 0 for name in names}
-            noted = log.note(beginnings)
+            ids = log.watch(names)
             for name in names:
-                note = archive.topic_note(name) or log.note({TopicPartition(name, 0): 0})
+                note = archive.topic_note(name) or ids.get(name, "").encode()
                 if archived.get(name) != known[name] or note != archive.topic_note(name):
                     archive.note_topic(name, known[name], note)
                 for number, end in enumerate(ends.offsets[name]):
                     self._partition(TopicPartition(name, number), end)
                 self.report.topics += 1
-            log.resume(noted, beginnings)
+            check_same(log, ids)
             archive.note_ends(ends)
 
     def _check(self, name: str, archived: TopicSettings, now: TopicSettings) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tailrace.core.errors import LogUnavailableError, TopicReplacedError
+from tailrace.core.errors import LogUnavailableError, OtherHistoryError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.cluster import Cluster
@@ -116,8 +116,9 @@ class FollowedTopics:
         if noted is None and is_empty:
             self._write(feeds[1], NOTE_KEY, ids[feeds[0]].encode())
         elif noted != ids[feeds[0]]:
-            raise TopicReplacedError(
+            raise OtherHistoryError(
                 f"{feeds[0]!r} or {feeds[1]!r} was deleted and created again, and with it what was published about {topic!r}",
+                why="topic",
                 topic=feeds[0],
                 hint=f"Stop the services that write to {topic!r} or read it, delete both topics, and start the services again.",
             )

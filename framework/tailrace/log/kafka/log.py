@@ -18,7 +18,6 @@ from tailrace.core.names import tape_of, task_of
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
-from tailrace.log.kafka import note as notes
 from tailrace.log.kafka.administration import KafkaAdmin
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
@@ -125,15 +124,16 @@ class KafkaLog:
     def partitions(self, topic: str, /) -> int:
         return self._cluster.known(topic).partitions
 
-    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
-        """See ``Log.note``, and ``note.py``."""
-        return notes.encode(self.identity, self._topics.ids(notes.topics_of(positions)), positions)
+    def topic_ids(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        wanted = list(topics)
+        return self._named_ids(self._topics.now(wanted)) if wanted else {}
 
-    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """See ``Log.resume``, and ``note.py``."""
-        if not note or not positions:
-            return positions
-        return notes.continued(note, self.identity, self._topics.now, positions)
+    def watch(self, topics: Iterable[str], /) -> Mapping[str, str]:
+        return self._named_ids(self._topics.ids(topics))
+
+    def _named_ids(self, ids: Mapping[str, str]) -> Mapping[str, str]:
+        log = self.identity.hex()[:16]
+        return {topic: f"{log}/{id_}" for topic, id_ in ids.items()}
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         place = TopicPartition(topic, partition)

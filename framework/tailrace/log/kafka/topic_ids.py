@@ -9,7 +9,7 @@ and asked for again within each commit, after the last record of the transaction
 everything in the transaction was read from, and written to, the topic that was there at the start. If not, the commit is refused.
 The question is on its way while the transaction's records are sent, so it hardly delays the commit.
 
-What happens while no process runs is found by the next start, from the notes in the changelog: see ``note``.
+What happens while no process runs is found by the next start, from the ids in the changelog: see ``log.same_topics``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from tailrace.core.errors import TopicMismatchError, TopicReplacedError, UnknownTopicError
+from tailrace.core.errors import OtherHistoryError, TopicMismatchError, UnknownTopicError
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.failures import kafka_error, passes
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
@@ -81,7 +81,7 @@ class WatchedTopics:
         """Wait for the answer to ``ask``, and compare.
 
         Raises:
-            TopicReplacedError: A topic has another id.
+            OtherHistoryError: A topic has another id.
             TopicMismatchError: A topic has another number of partitions.
             UnknownTopicError: A topic does not exist any more.
             LogUnavailableError: Brokers do not answer.
@@ -89,9 +89,10 @@ class WatchedTopics:
         for topic, (now, partitions) in self._present(asked).items():
             known, count = self._known[topic]
             if now != known:
-                raise TopicReplacedError(
+                raise OtherHistoryError(
                     "the topic was deleted and created again while this process was working with it: nothing of the new topic was "
                     "committed",
+                    why="topic",
                     topic=topic,
                     hint=_WHEN_PUBLISHED if topic.endswith((WATERMARKS, PUBLISHERS)) else _WHEN_REPLACED,
                 )

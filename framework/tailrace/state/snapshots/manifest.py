@@ -13,9 +13,9 @@ import msgspec
 
 from tailrace.core.errors import AlteredSnapshotError
 from tailrace.core.formats import check_format
-from tailrace.core.records import RecordMark
+from tailrace.state.provenance import NOTHING, Provenance
 
-FORMAT = 5
+FORMAT = 7
 """The newest format of manifests and tables that this code reads, and the one that it writes."""
 
 MANIFEST = "manifest.json"
@@ -48,14 +48,12 @@ class TaskEntry(msgspec.Struct, frozen=True):
     changelog_position: int | None = None
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
-    read: dict[str, RecordMark] = {}
-    """By input, the last record that the task has read."""
+    provenance: Provenance = NOTHING
+    """The last records that the task has read, and where it has left inputs."""
     waiting: dict[str, int] | None = None
     """By internal topic of the app that it reads, the number of records on their way to the task. If it is
     None, these are all from the position in the cut to the end in the manifest, without a gap.
     """
-    abandoned: dict[str, int] = {}
-    """By input that the app has read, and reads no more: the task's last position in it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

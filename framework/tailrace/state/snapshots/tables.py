@@ -3,7 +3,7 @@
 ::
 
     state      actor  key  kind  field  entry  value  expiry_ms
-    timers     actor  key  domain  name  time_ms  seed  depth  payload  decided_ms  inside
+    timers     actor  key  domain  name  time_ms  cause  depth  payload  decided_ms  inside
     messages   offset  timestamp_ms  key  value  headers
     deleted    row
 
@@ -66,7 +66,7 @@ def schema_of(table: TableName) -> Any:
             "domain": name,
             "name": binary,
             "time_ms": number,
-            "seed": pa.uint64(),
+            "cause": pa.binary(),
             "depth": pa.int32(),
             "payload": binary,
             "decided_ms": number,
@@ -194,7 +194,7 @@ def _timers(actor: Any, key: Any, rest: Any, values: Sequence[bytes], is_value: 
         pa.array([_DOMAINS[domain] for (domain, _), _ in found], pa.string()).dictionary_encode(),
         pa.array([name for (_, name), _ in found], pa.binary()),
         pa.array([timer.time_ms for _, timer in found], pa.int64()),
-        pa.array([timer.seed for _, timer in found], pa.uint64()),
+        pa.array([timer.cause for _, timer in found], pa.binary()),
         pa.array([timer.depth for _, timer in found], pa.int32()),
         pa.array([timer.payload for _, timer in found], pa.binary()),
         pa.array([timer.decided_ms for _, timer in found], pa.int64()),
@@ -258,7 +258,7 @@ def chunk_of_timers(batch: Any) -> Chunk:
     batch = batch.filter(compute.invert(batch.column("inside")))
     domain = compute.if_else(_is(batch, "domain", _DOMAINS[0]), b"\0", b"\1")
     numbers = zip(
-        *(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth", "payload", "decided_ms")),
+        *(batch.column(name).to_pylist() for name in ("time_ms", "cause", "depth", "payload", "decided_ms")),
         strict=True,
     )
     values = [rows.encode_timer(rows.Timer(*each)) for each in numbers]

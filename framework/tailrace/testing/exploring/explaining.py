@@ -9,7 +9,7 @@ The code of an app declares a dependence in these ways:
     arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is its order of events
     idleness             an input was silent for longer than its idle_after in one of the schedules, its next
                          events were late, and it says with late= what happens to them
-    randomness           the handler draws from ctx.random or ctx.uuid() for a record written by the app
+    randomness           the handler draws from ctx.random or ctx.uuid(): that of a timer draws by the event that has set it
 """
 
 from __future__ import annotations

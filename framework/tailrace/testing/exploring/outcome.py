@@ -62,11 +62,11 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store]) -> Outcome:
 
 
 def plain(rest: bytes, value: bytes) -> bytes:
-    """The value of a row without the parts that depend on offsets: a timer's seed, and how it was set."""
+    """The value of a row without how it was set, if it is a timer: its cause, and how deep in a chain."""
     if rest[:1] != b"t":
         return value
     timer = rows.decode_timer(value)
-    return rows.encode_timer(rows.Timer(timer.time_ms, 0, 0, timer.payload))
+    return rows.encode_timer(rows.Timer(timer.time_ms, b"", 0, timer.payload))
 
 
 def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[str]) -> list[Where]:

@@ -16,6 +16,7 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.observer import Call, Moment, Observer, Watch
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import RawOutput
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.testing.exploring.outcome import plain
 from tailrace.testing.inputs import written_topics
 
@@ -192,6 +193,7 @@ class _Recorder(Observer):
 
     def _compared(self, output: RawOutput) -> RawOutput:
         topic, key, value, time_ms, headers = output
+        headers = tuple(one for one in headers if one[0] != ORIGIN_HEADER)  # which call has sent it
         return topic, key, value, time_ms if topic in self._tracer.written else 0, headers
 
     def passed_over(self, moment: Moment, _why: str) -> None:
@@ -239,7 +241,7 @@ def varying(one: TraceStep, other: TraceStep) -> frozenset[str]:
         for name in ("now", *_LATENESS)
         if name in reads and getattr(one.moment, name) != getattr(other.moment, name)
     }
-    if one.cause[0] == "written" and one.moment.at != other.moment.at:
-        # Drawn values depend on the offset.
+    if one.is_timer or one.cause[0] == "written":
+        # A timer draws by the event that has set it, and what it sends carries that on.
         found |= {f"ctx.{name}" for name in ("random", "uuid") if name in reads}
     return frozenset(found)

@@ -1,4 +1,4 @@
-"""Where an app lives: an app that was moved must never run on both logs.
+"""On which log an app lives: one that was moved must never run on both.
 
 Theory. The topic ``<app>.moves`` has one partition. Its last record decides whether the app may run on this log::
 
@@ -10,28 +10,25 @@ Theory. The topic ``<app>.moves`` has one partition. Its last record decides whe
     given up      may not run: its history is not complete    the target of a move that was given up
     stayed        may run: the move was given up              the source of it
 
-So a move that is killed anywhere leaves an app that runs on the source alone, on the target alone, or, between ``left`` and
-``arrived``, on neither of the two until the move is repeated or given up. A record does not expire, unlike offsets of a group on Kafka.
-
-A service that starts looks twice: before it creates topics, and when it owns its tasks or is a member of its group.
-A move writes ``left`` and then looks whether the app runs. So one of the two sees the other. On Kafka, a process that
-was suspended can join its group again without a start. So it also looks before it restores a task of the group.
+So a move that is killed anywhere leaves an app that runs on the source alone, on the target alone, or, between ``left`` and ``arrived``,
+on neither. A service that starts looks twice: before it creates topics, and when it owns its tasks or is a member of its group. A move
+writes ``left`` and then looks whether the app runs: one of the two sees the other. A process of a group also looks before each restore.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from typing import Literal
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final, Literal
 
 import msgspec
 
-from tailrace.core.errors import AppMovedError, TaskOwnedError
+from tailrace.core.errors import OtherHistoryError
 from tailrace.core.names import moves_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import decoding, last
-from tailrace.log.interface import Log, ServiceLog, TopicSettings
+from tailrace.log.interface import Log, TopicSettings
 
 Step = Literal["arriving", "left", "arrived", "given up", "stayed"]
 
@@ -44,7 +41,7 @@ class Move(msgspec.Struct, frozen=True):
     place: str
 
 
-_move = msgspec.json.Decoder(Move)
+_move: Final = msgspec.json.Decoder(Move)
 
 
 def last_move(log: Log, app: str) -> Move | None:
@@ -65,45 +62,30 @@ def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
     """Add a record to the moves of some apps, in one commit."""
     for app in apps:
         log.create_topic(moves_of(app), TopicSettings(1))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms, value = time.time_ns() // 1_000_000, msgspec.json.encode(move)
     with closing(log.writer(moves_of(apps[0]))) as writer:
-        value = msgspec.json.encode(move)
         writer.append([Output(moves_of(app), None, value, now_ms) for app in apps], 0)
         writer.commit()
 
 
-@contextmanager
-def reserved(
-    log: ServiceLog, app: str, numbers: Collection[int], but: str, hint: str = "Stop it first."
-) -> Generator[None]:
-    """Check that no process runs the app. Where tasks do not move, none can begin to run these in the block.
-
-    Raises TaskOwnedError: one runs it, ``but`` (what is not done).
-    """
-    with ExitStack() as held:
-        try:
-            held.enter_context(log.reserve(app, numbers))
-        except TaskOwnedError as error:
-            raise TaskOwnedError(f"the app {app!r} runs{but}: {error.what}", hint=hint) from None
-        yield
-
-
 def check_lives_here(log: Log, app: str) -> None:
-    """Check that an app may run on a log. Raises AppMovedError."""
+    """Check that an app may run on a log. Raises OtherHistoryError."""
     found = last_move(log, app)
-    if found is not None and found.step == "left":
-        raise AppMovedError(
+    if found is None or found.step in ("arrived", "stayed"):
+        return
+    run = f"Run it there (--log {found.place})."
+    what, hint = {
+        "left": (
             f"the app {app!r} was moved from this log to {found.place}",
-            hint=f"Run it there (--log {found.place}). If the move was interrupted, run the same 'tailrace migrate' again, or give it "
-            "up with --cancel.",
-        )
-    if found is not None and found.step == "arriving":
-        raise AppMovedError(
+            f"{run} If the move was interrupted, run the same 'tailrace migrate' again, or give it up with --cancel.",
+        ),
+        "arriving": (
             f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
-            hint="Run the same command again (tailrace migrate, or reshape): it continues where it was interrupted.",
-        )
-    if found is not None and found.step == "given up":
-        raise AppMovedError(
+            "Run the same command again (tailrace migrate, or reshape): it continues where it was interrupted.",
+        ),
+        "given up": (
             f"the app {app!r} lives on {found.place}: its move to this log was given up, and not everything is here",
-            hint=f"Run it there (--log {found.place}).",
-        )
+            run,
+        ),
+    }[found.step]
+    raise OtherHistoryError(what, why="log", hint=hint)

@@ -1,4 +1,4 @@
-"""The canonical order depends on the records alone: not on how they are read, or on commits."""
+"""The order of a stage depends on the records alone: not on how they are read, or on commits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.delivery import Deliver
-from tailrace.core.engine.input_lane import PartitionHistory
+from tailrace.core.engine.input_lane import PartitionHistory, Stand
 from tailrace.core.engine.merge import Merge
+from tailrace.core.engine.stage_order import StageOrder
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Head, InputRecord, Refused
 from tailrace.core.values.partitioner import partition_of
@@ -73,42 +72,30 @@ def given(random: Random, trace: list[str], *, messages: bool | None = None) -> 
     return Given(variant, plan, log, upstream)
 
 
-def driven(
-    plan: Plan,
-    pasts: dict[int, PartitionHistory],
-    random: Random,
-    *,
-    deliver: Deliver | None = None,
-    **options: Any,
-) -> list[Committed]:
-    """Tasks through their pasts, with commits where they like."""
-    done = {number: Committed() for number in pasts}
-    tasks = {
-        number: Task(plan, number, one.store, lineage=LINEAGE, settings=settings_of(random))
-        for number, one in done.items()
-    }
-    canonical = Canonical([*tasks.values()], [*pasts.values()], deliver=deliver, **options)
+def driven(plan: Plan, partition: int, past: PartitionHistory, random: Random, **options: Any) -> Committed:
+    """A task through its past, with commits where it likes."""
+    one = Committed()
+    task = Task(plan, partition, one.store, lineage=LINEAGE, settings=settings_of(random))
+    order = StageOrder(task, past, **options)
     odds = random.choice((0.0, 0.1, 0.7, 0.9))
 
-    def commit(number: int) -> None:
-        one, task = done[number], tasks[number]
-        one.outputs += canonical.outputs(number) if deliver else canonical.outputs()
+    def commit() -> None:
+        one.outputs += task.take_outputs()
         batch = task.commit_batch()
         one.store.write(batch.rows | batch.index_rows, batch.cut)
         one.tapes.append(batch.tape)
         one.measurements += batch.measurements
         task.committed()
 
-    for _ in canonical.go():
+    for _ in order.go():
         if random.random() < odds:
-            commit(random.choice([*pasts]))
-    for number in pasts:
-        commit(number)
-    return [*done.values()]
+            commit()
+    commit()
+    return one
 
 
 def check_partition(seed: int, trace: list[str]) -> None:
-    """One partition: the same whatever the window, the same along its own tape."""
+    """The same whatever the window, at its end and at a cut, and the same along its own tape."""
     random = Random(seed)
     app = given(random, trace)
     plan, finish = app.plan, random.random() < 0.3
@@ -116,12 +103,20 @@ def check_partition(seed: int, trace: list[str]) -> None:
         record_messages(app, random)
     for partition in range(plan.partitions):
         past = app.past(partition, inbox=True)
-        (first,), (again,) = (
-            driven(plan, {partition: past}, random, finish=finish, window=random.choice(windows))
+        first, again = (
+            driven(plan, partition, past, random, finish=finish, window=random.choice(windows))
             for windows in ((1, 3, 10_000), (1, 7, 40))
         )
         assert_equal(first, again, "read in other portions")
         assert_equal(first, replayed(plan, partition, first.tapes, app.log, random), "along its own tape")
+        drawn = {one.index: START_MS + random.randint(0, 100_000) for one in plan.operators}
+        marks = {one.index: drawn[min(one.together)] for one in plan.operators}  # as in every cut
+        cut = replace(past, stand=Stand(marks, START_MS + random.randint(0, 100_000)))
+        first, again = (
+            driven(plan, partition, cut, random, window=random.choice(windows))
+            for windows in ((1, 3, 10_000), (1, 7, 40))
+        )
+        assert_equal(first, again, "read in other portions, to a cut")
 
 
 def record_messages(app: Given, random: Random) -> None:
@@ -129,10 +124,9 @@ def record_messages(app: Given, random: Random) -> None:
     plan = app.plan
     for partition in range(plan.partitions):
         task = Task(plan, partition, MemoryStore(), lineage=LINEAGE)
-        canonical = Canonical([task], [app.past(partition, inbox=False)])
-        for _ in canonical.go():
+        for _ in StageOrder(task, app.past(partition, inbox=False)).go():
             pass
-        for output in canonical.outputs():
+        for output in task.take_outputs():
             if output.topic == plan.inbox_topic and random.random() < 0.9:
                 place = partition_of(output.key or b"", plan.partitions)
                 append(app.log, output.topic, place, output.key, output.value, output.timestamp_ms)
@@ -156,10 +150,12 @@ def check_order(seed: int, trace: list[str]) -> None:
     app = given(random, trace, messages=False)
     for partition in range(app.plan.partitions):
         past, task = app.past(partition, inbox=False), Order(app.plan, partition)
-        for _ in Canonical([task], [past], window=random.choice((1, 4, 100))).go():
+        events = [one for one in app.plan.inputs if one.watermark != "none"]
+        past = replace(past, ends={one.name: past.ends[one.name] for one in events if not one.is_inbox})
+        for _ in StageOrder(task, past, window=random.choice((1, 4, 100))).go():
             pass
         merge = Merge(tuple(replace(one, watermark="events") for one in app.plan.inputs))
-        for one in app.plan.inputs:
+        for one in events:
             heads = task.decode(one.index, app.log.get((one.name, partition), []))
             merge.offer(one.index, [standing(head) for head in heads])
         expected: list[tuple[int, int]] = []
@@ -181,31 +177,6 @@ def standing(head: Head) -> Head:
     )
 
 
-def delivered(app: Given, random: Random, **options: Any) -> tuple[list[Committed], Records]:
-    """All partitions, with messages delivered; and the inboxes as they have come to be."""
-    inbox: Records = {}
-
-    def deliver(name: str, partition: int, record: InputRecord) -> None:
-        inbox.setdefault((name, partition), []).append(record)
-
-    pasts = {number: app.past(number, inbox=False) for number in range(app.plan.partitions)}
-    return driven(app.plan, pasts, random, deliver=deliver, **options), inbox
-
-
-def check_messages(seed: int, trace: list[str]) -> None:
-    random = Random(seed)
-    app = given(random, trace, messages=True)
-    finish = random.random() < 0.4
-    first, inbox = delivered(app, random, finish=finish, window=random.choice((1, 5)))
-    again, same = delivered(app, random, finish=finish, window=10_000)
-    assert inbox == same
-    for number, (one, other) in enumerate(zip(first, again, strict=True)):
-        assert_equal(one, other, "read in other portions")
-        assert_equal(
-            one, replayed(app.plan, number, one.tapes, app.log | inbox, random), "along its own tape"
-        )
-
-
 @pytest.mark.one_seed_in(5)  # one takes 40 ms
 def test_one_partition_comes_to_the_same_bytes_however_it_is_read_and_along_its_own_tape(
     seeds: range,
@@ -216,10 +187,3 @@ def test_one_partition_comes_to_the_same_bytes_however_it_is_read_and_along_its_
 @pytest.mark.one_seed_in(5)  # one takes 15 ms
 def test_the_order_is_that_of_the_live_merge_with_everything_at_hand(seeds: range) -> None:
     each(seeds, check_order)
-
-
-@pytest.mark.one_seed_in(5)  # one takes 40 ms
-def test_an_app_whose_messages_are_delivered_comes_to_the_same_bytes_and_along_its_own_tapes(
-    seeds: range,
-) -> None:
-    each(seeds, check_messages)
