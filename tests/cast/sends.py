@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
@@ -24,6 +24,7 @@ import tailrace as tr
 LINEAGE = b"harness"
 START_MS = 1_800_000_000_000
 APP = "sends"
+ORDERS: dict[str, Literal["event-time", "arrival"]] = {"ordered": "event-time", "arrival": "arrival"}
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -180,7 +181,7 @@ def _add(
         app.process(*takes, name=node.name)(hand_on)
         return
 
-    class Acting(tr.Actor, order={"ordered": "event-time", "arrival": "arrival"}.get(node.kind)):
+    class Acting(tr.Actor, order=ORDERS.get(node.kind)):
         seen: list[str] = tr.field(default_factory=list)
 
         def handle(self, text: str, ctx: tr.Context[str]) -> None:

@@ -127,6 +127,11 @@ def make(version: Version, partitions: int) -> tr.App:
     return app
 
 
+def end_of(event: Event) -> int:
+    """The end of the window of an event."""
+    return event.at // WINDOW_MS * WINDOW_MS + WINDOW_MS
+
+
 @dataclass(slots=True)
 class Kept:
     """What all keys have come to."""
@@ -150,5 +155,5 @@ def kept_of(handled: Iterable[tuple[Event, Version]]) -> Kept:
         if version.sends:
             found.board[event.to] += event.n
         if not is_unlucky(event):
-            found.windows[event.key][event.at // WINDOW_MS * WINDOW_MS + WINDOW_MS] += amount
+            found.windows[event.key][end_of(event)] += amount
     return found

@@ -176,7 +176,7 @@ def test_each_answer_is_given_and_each_caller_does_what_it_has_to(
     assert folded is not None
     assert world.rows()[number] == {row: one for row, one in folded.rows() if row[:1] == rows.STATE}
     # The log decides: nothing of it is lost or repeated.
-    rounds = {Same: 3, Ahead: 1, Other: 2, Unknown: 4}[answer]
+    rounds: int = dict[type[Judgement], int]({Same: 3, Ahead: 1, Other: 2, Unknown: 4})[answer]
     live(world, rounds * ROUNDS, amount=1)
     check_counts(log, KEYS, (rounds + 1) * ROUNDS)
     if answer is not Unknown:

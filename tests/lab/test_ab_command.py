@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tailrace.lab.versions import About, Version, placed
 from tests.cli.commands import done, run
 from tests.history.rebuilding import lived, shops
 from tests.lab import selling
+from tests.runtime.processes import wait_until
 
 SOLD = "self.cents += event.cents"
 
@@ -45,6 +49,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def work_trees(repository: Path) -> list[str]:
+    found = subprocess.run(
+        ["git", "worktree", "list"], cwd=repository / "code", capture_output=True, text=True, check=True
+    )
+    return found.stdout.splitlines()
+
+
 def compared(
     repository: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
 ) -> tuple[int, dict[str, Any]]:
@@ -60,7 +71,7 @@ def test_revisions_and_the_folder_are_compared(
     code, report = compared(
         repository, monkeypatch, "number-0:shop:app", "number-1:shop.py:app", "--to", tmp_path / "one"
     )
-    assert (code, report["noise"], report["order"]) == (0, [], "tape")
+    assert (code, report["noise"], report["order"]) == (0, [], "canonical")
     assert [(one["field"], one["keys"], one["mean"]) for one in report["fields"]] == [("cents", 1, 1.0)]
     assert "requirements.txt" in str(report["a"])
     assert "requirements.txt" not in str(report["b"])
@@ -68,38 +79,49 @@ def test_revisions_and_the_folder_are_compared(
         repository, monkeypatch, "number-0:shop:app", "shop:app", "--to", tmp_path / "two"
     )
     assert [(one["field"], one["keys"], one["mean"]) for one in report["fields"]] == [("cents", 1, 2.0)]
-    trees = subprocess.run(
-        ["git", "worktree", "list"], cwd=repository / "code", capture_output=True, text=True, check=True
-    )
-    assert len(trees.stdout.splitlines()) == 1
+    assert len(work_trees(repository)) == 1
 
 
-@pytest.mark.long
-def test_noise_is_the_first_line_and_exit_code_2(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(repository / "code")
-    arguments = ("ab", "shop:app", "number-0:shop:app", "--log", repository / "log", "--workers", 1)
-    ended = run(*arguments, "--to", tmp_path / "one")
-    assert ended.code == 2
-    assert ended.out.startswith("NOISE: 1 row of A are not those of the service")
-    assert "1 of 8 keys differ" in ended.out
-    assert done(*arguments, "--to", tmp_path / "two", "--noisy").out.startswith("NOISE: ")
-
-
-def test_code_that_depends_on_hashes_is_noise_without_a_tape(
+def test_code_that_depends_on_hashes_is_noise_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lived.append(tmp_path, shops.sales(60), {"sales": 2, "totals": 2})
     set_order = 'self.cents += int(next(iter({"1", "2", "3", str(event.cents)})))'
     selling.version(tmp_path / "code", "hashes", (SOLD, set_order))
     monkeypatch.chdir(tmp_path / "code")
-    where = ("--log", tmp_path / "log", "--to", tmp_path / "out", "--workers", 1, "--json")
-    ended = run("ab", "hashes:app", "hashes:app", *where)
+    where = ("ab", "hashes:app", "hashes:app", "--log", tmp_path / "log", "--workers", 1)
+    ended = run(*where, "--to", tmp_path / "out", "--json")
     report = json.loads(ended.out)
     assert (ended.code, report["order"]) == (2, "canonical")
     assert report["counts"]["keys_differ"] == 0
     assert "keys of A differ between two runs of A" in report["noise"][0]
+    assert done(*where, "--to", tmp_path / "two", "--noisy").out.startswith("NOISE: ")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_work_tree_of_a_revision_is_removed_if_the_command_is_stopped(
+    repository: Path, tmp_path: Path, sent: signal.Signals
+) -> None:
+    """While the versions start, or within a rebuild."""
+    command = ("ab", "number-0:shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "out")
+    trees = tmp_path / "trees"
+    trees.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "tailrace", *map(str, command)],
+        cwd=repository / "code",
+        env={**os.environ, "TMPDIR": str(trees)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        wait_until(lambda: list(trees.glob("tailrace-ab-*/*/shop.py")), "there is a work tree")
+        running.send_signal(sent)
+        running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.communicate()
+    assert not list(trees.glob("tailrace-ab-*"))
+    assert len(work_trees(repository)) == 1
 
 
 def test_an_interpreter_without_tailrace_is_named(

@@ -321,6 +321,14 @@ class LogContract:
         assert first not in found[:1]
         self.settled(reader)
         assert [*found, reader.published("a", 0)].count(third) == 1
+        held = topics.published_in("a", 0)
+        assert [one[1:] for one in held] == [("w", number) for number in range(3)]
+        reader.seek("a", 0, 0)
+        offsets: list[int] = []
+        while len(offsets) < 6:
+            assert time.monotonic() < deadline
+            offsets += [one.offset for one in reader.fetch("a", 0, 10).records]
+        assert [sum(offset < one.position for offset in offsets) for one in held] == [2, 4, 6]
 
     def test_a_watermark_is_given_once_by_publisher_and_all_of_them_again_after_a_seek(self, topics) -> None:
         one, two = topics.writer("one"), topics.writer("two")

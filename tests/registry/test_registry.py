@@ -211,7 +211,6 @@ def test_confluents_records_are_read_and_ours_by_it_and_again_when_the_registry_
         assert report["events"] == 60
         if order == "tape":  # in canonical order, no rows are compared with those of the service
             assert report["same_rows"] > 0
-            assert report["other_rows"] == 0
     assert last(one.dumped()) == expected(orders)
     shutil.rmtree(one.folder / "schemas")  # which makes a replay independent
     assert "does not answer" in one.tailrace("replay", APP, "--compare", code=1)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core.errors import HandlerError, WorkerLostError
+from tailrace.core.errors import ReplayDivergedError, WorkerLostError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, OnProgress
@@ -128,7 +128,7 @@ def test_a_unit_that_runs_twice_at_once_counts_once(spark, world):
 def test_a_handler_that_fails_is_not_tried_again_and_the_event_is_named(spark, world):
     world.doom("raise", 3)
     with pytest.raises(
-        HandlerError, match=r"the disk is tired.*'hops', partition 3, offset \d+, key 'who-\d+'"
+        ReplayDivergedError, match=r"the disk is tired.*'hops', partition 3, offset \d+, key 'who-\d+'"
     ):
         world.rebuild(SparkEngine(spark), "failed")
     assert len(world.met(3)) == 1

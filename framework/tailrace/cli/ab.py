@@ -13,6 +13,7 @@ from tailrace.cli.rebuild_options import failure_options, source_options, tables
 from tailrace.core.counting import counted, number
 from tailrace.lab.ab import compare_versions
 from tailrace.lab.comparison import AbReport, Wanted
+from tailrace.processes.signals import closing_on_sigterm
 
 EXCEEDED, NOISY = 1, 2
 
@@ -24,13 +25,6 @@ EXCEEDED, NOISY = 1, 2
 @tables_option
 @failure_options
 @click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder for the results.")
-@click.option(
-    "--order",
-    type=click.Choice(["auto", "canonical"]),
-    default="auto",
-    show_default=True,
-    help="Order of the inputs: by event time (canonical); auto: along the tape if possible.",
-)
 @click.option(
     "--python-b", metavar="PATH", help="The interpreter of B, with its packages (default: this one)."
 )
@@ -61,7 +55,7 @@ def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
     """
     wanted = Wanted(**of_wanted)
     outside_of_log(wanted.to, wanted.source.log, "--to")
-    with progress() as report_progress:
+    with progress() as report_progress, closing_on_sigterm():
         report = compare_versions(wanted, lambda said: report_progress(said, 0, 0))
     tell(report, _lines(report), as_json=as_json)
     if report.noise and not noisy:
@@ -71,7 +65,7 @@ def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
 
 def _lines(report: AbReport) -> list[str]:
     counts, noise = report.counts, "; ".join(report.noise)
-    order = "along the tape" if report.order == "tape" else f"in stages: {report.why}"
+    order = f"along the tape: {report.why}" if report.order == "tape" else "in stages"
     return [
         *([f"ATTENTION: {report.part}"] if report.part else []),
         f"NOISE: {noise}" if noise else f"no noise: A was compared with {report.noise_measured}",

@@ -33,7 +33,9 @@ source_options = packed(
     _source,
     *past_options,
     from_snapshot_option,
-    click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted."),
+    click.option(
+        "--after-deleted", is_flag=True, help="In stages: skip the records that the log has deleted."
+    ),
 )
 destination_options = packed(
     "to",
@@ -72,8 +74,7 @@ failure_options = packed(
         type=click.Choice(ON_ERROR),
         default="stop",
         show_default=True,
-        help="What to do with a failure that the service did not have: of a handler, or of decoding a "
-        "record.",
+        help="In stages, what to do with a failure of a handler, or of decoding a record.",
     ),
     any_environment_option,
 )

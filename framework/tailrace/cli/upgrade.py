@@ -16,6 +16,7 @@ from tailrace.cli.rebuild_options import engine_options
 from tailrace.core.counting import counted
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.steps import UpgradeReport
+from tailrace.processes.signals import closing_on_sigterm
 
 
 @click.command(cls=Command, short_help="Let a new version take over, with a state made from history.")
@@ -43,7 +44,7 @@ def upgrade(
     """
     outside_of_log(uri, folder, "--snapshots")
     wanted = Wanted(log=str(folder), snapshots=uri, **of_wanted)
-    with progress() as report_progress, ExitStack() as stack:
+    with progress() as report_progress, closing_on_sigterm(), ExitStack() as stack:
 
         def say(said: str) -> None:
             report_progress(said, 0, 0)

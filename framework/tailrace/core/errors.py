@@ -338,10 +338,6 @@ class ReplayDivergedError(TailraceError):
     """A replay differs from the first run: code was changed, or a handler depends on unrecorded input."""
 
 
-class SendsDifferError(ReplayDivergedError):
-    """Along the tape, an app sends itself other records than are recorded: rebuild in canonical order."""
-
-
 class EnvironmentMismatchError(TailraceError):
     """A rebuild runs on another Python, msgspec or tzdata than the tape names: results could differ."""
 

@@ -1,9 +1,10 @@
 """``tailrace ab``: two versions of an app compared on the same history.
 
-1. Rebuild   A and B are rebuilt at once, in the same order, over the same history. If B sends itself other records
-             than are recorded, both are rebuilt in canonical order.
-2. Noise     Along the tape, A's rows and outputs are compared with what the service has stored. In canonical order
-             a second process, with other hashes, rebuilds a first part of history once more.
+1. Rebuild   A and B are rebuilt at once, in stages, over the same history. An app with a circle has no stages: both follow the tape,
+             which only versions with equal results can.
+2. Noise     what order alone changes: if A has operators whose order in stages is one of several, A in stages is compared with A
+             along the tape, which is what the service has stored. Otherwise a second process, with other hashes, rebuilds a first
+             part of history once more.
 3. Results   the differences of states and outputs, the first event of each key, metrics, and a page.
 
 What is made under way lies beside the results, in a hidden folder. After an interruption, what is there of the same
@@ -24,34 +25,24 @@ import msgspec
 
 from tailrace.core.counting import counted, listed
 from tailrace.core.engine.replay import Limits
-from tailrace.core.errors import (
-    BadRecordError,
-    EnvironmentMismatchError,
-    HandlerError,
-    InputsChangedError,
-    ReplayDivergedError,
-    TailraceError,
-    UnknownTopicError,
-    UsageError,
-)
+from tailrace.core.errors import InputsChangedError, ReplayDivergedError, UsageError
 from tailrace.core.formats import FOLDER_MODE
-from tailrace.history.rebuilding.request import Order
+from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts
 from tailrace.lab.files import published
 from tailrace.lab.metrics import Limit, Metric, is_exceeded, read_limit, read_metrics
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import check_installed, fields_of, items_to_trace, write_page, write_tables
-from tailrace.lab.versions import Version
 from tailrace.log.interface import Ends
 from tailrace.log.opening import open_past
 
 _SHOWN = 5
 _FIRST_PART = 50_000
-"""Records of the part of history that measures noise in canonical order."""
+"""Records of the part of history that is run twice to measure noise."""
 
 _NOTHING = "nothing is compared"
-NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError)
+_CIRCLE = "operators feed each other, so there are no stages"
 
 
 def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
@@ -121,10 +112,8 @@ class _Ab(Comparison):
         """See ``compare_versions``."""
         report = self.report
         made = self._rebuilt()
-        if not report.noise_measured:
-            self._measure_again()
-        report.part = part_of(made)
-        report.order = "tape" if made[0].report.order == "tape" else "canonical"
+        self._measure_noise(made[0])
+        report.part, report.order = part_of(made), self.order
         for name, one in zip("AB", made, strict=True):
             report.notes += [f"{name}: {note}" for note in one.report.notes]
         self._say("comparing")
@@ -142,47 +131,59 @@ class _Ab(Comparison):
 
     def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
         """Both versions, in one order."""
-        report = self.report
-        if others := {*self.about[0].inputs} ^ {*self.about[1].inputs}:
-            report.why = f"only one of them reads {listed(sorted(others), _SHOWN)}"
-        elif self._wanted.order == "canonical":
-            report.why = "as --order says"
-        if not report.why:
-            one, other = self.at_once(self._rebuilt_a, partial(self._attempted, self.b, "auto"))
-            if one.report.order == "tape":
-                if isinstance(other, Rebuilt) and other.report.order != "tape":
-                    other = self._attempted(self.b, "tape")
-                if isinstance(other, Rebuilt):
-                    return one, other
-                if not isinstance(other, NOT_ALONG_TAPE):
-                    raise other
-                report.why = f"along the tape, {other.what}"
-            report.why = report.why or "there is no tape, or its beginning is deleted"
-        return self.at_once(partial(self.make, self.a, "canonical"), partial(self.make, self.b, "canonical"))
-
-    def _attempted(self, version: Version, order: Order) -> Rebuilt | TailraceError:
+        order = self.order
+        if order == "canonical":
+            return self.at_once(partial(self.make, self.a, order), partial(self.make, self.b, order))
+        self.report.why = _CIRCLE
         try:
-            return self.make(version, order)
-        except TailraceError as error:
-            return error
-
-    def _rebuilt_a(self) -> Rebuilt:
-        report = self.report
-        try:
-            one = self.make(self.a, "auto", as_the_service=True)
-            if one.report.order == "tape":
-                self.measure_by_service(one)
-            return one
-        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
-            if not isinstance(error, ReplayDivergedError) and self._wanted.failures.on_error == "stop":
-                raise
-            report.noise_measured = "what the service has stored"
-            report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
-        try:
-            return self.make(self.a, "auto")
+            return self.at_once(partial(self.make, self.a, order), partial(self.make, self.b, order))
         except ReplayDivergedError as error:
-            report.why = f"along the tape, {error.what}"
-            return self.make(self.a, "canonical")
+            error.hint = (
+                f"{_CIRCLE}, so only versions with the results of the service can be compared: {error.hint}"
+            )
+            raise
+
+    def _measure_noise(self, one: Rebuilt) -> None:
+        """Compare A with itself: with the order of the service, if that may matter, or in another process."""
+        report, operators = self.report, self.about[0].one_order
+        if one.report.order == "tape":
+            report.noise_measured = "what the service has stored"
+        elif operators and self._has_run():
+            self._measure_by_service(one, operators)
+        else:
+            self._measure_again()
+
+    def _has_run(self) -> bool:
+        """Whether the service that has written the tape is A, as far as versions tell."""
+        planned = self.a.ask(
+            "planned", RebuildPlan, request=self.request(self.a, "auto", self._work / "planned")
+        )
+        return planned.order == "tape"
+
+    def _measure_by_service(self, one: Rebuilt, operators: Sequence[str]) -> None:
+        """Compare A in stages with A along the tape."""
+        report, named = self.report, listed(operators, _SHOWN)
+        report.noise_measured = (
+            f"what the service has stored (on arrival, in an order that is one of several: {named})"
+        )
+        try:
+            of_service = self.make(self.a, "tape")
+        except (ReplayDivergedError, InputsChangedError) as error:
+            report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
+            return
+        if of_service.begun_with and one.begun_with != of_service.begun_with:
+            self._measure_again()
+            return
+        self._compare_with_itself(of_service, one, f"by the order of arrival alone ({named})")
+
+    def _compare_with_itself(self, one: Rebuilt, other: Rebuilt, why: str) -> None:
+        into = str(self._work / "noise")
+        found = self.a.ask("compare", Counts, one=one.made, other=other.made, folder=into)
+        for count, what in ((found.keys_differ, "key"), (found.outputs_differ, "output")):
+            if count:
+                self.report.noise.append(
+                    f"{counted(count, what)} of A {'differs' if count == 1 else 'differ'} {why}"
+                )
 
     def _measure_again(self) -> None:
         """Compare A with A in another process with other hashes, over a first part of history."""
@@ -210,11 +211,7 @@ class _Ab(Comparison):
         report.noise_measured = (
             f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
         )
-        into = str(self._work / "noise")
-        found = self.a.ask("compare", Counts, one=made[0].made, other=made[1].made, folder=into)
-        for count, what in ((found.keys_differ, "key"), (found.outputs_differ, "output")):
-            if count:
-                report.noise.append(f"{counted(count, what)} of A differ between two runs of A")
+        self._compare_with_itself(*made, "between two runs of A")
 
 
 def part_of(made: Sequence[Rebuilt]) -> str:
@@ -223,7 +220,5 @@ def part_of(made: Sequence[Rebuilt]) -> str:
     begun = next((one.begun_with for one in made if one.begun_with), "")
     since = f"what came after the snapshot {begun}, with which history begins" if begun else "history"
     if not any(one.events if one.resumed else one.replayed for one in reports):
-        return (
-            f"{_NOTHING}: {since}{', has no records: try --order canonical' if begun else ' has no records'}"
-        )
+        return f"{_NOTHING}: {since} has no records"
     return f"compared is only {since}" if begun else ""

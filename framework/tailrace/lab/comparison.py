@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.core.counting import counted
-from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OptionError, TailraceError
 from tailrace.history.provenance.topics import note_of_topics
@@ -54,10 +52,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     b: str
     source: Source
     to: str
-    order: Order = "auto"
     tables: Tables = "auto"
     failures: Failures = Failures()
-    """What a rebuild does about failures that the service did not have."""
+    """What a rebuild does about failures."""
     python_b: str | None = None
     workers: int | None = None
     """Processes, half of them for each version (default: number of cores)."""
@@ -86,10 +83,10 @@ class AbReport(msgspec.Struct, kw_only=True):
     b: str
     part: str = ""
     """What is compared, if that is nothing or a part of history."""
-    order: Order = "auto"
+    order: Order = "canonical"
     """The order that both were rebuilt in."""
     why: str = ""
-    """Why the order is not that of the tape."""
+    """Why the order is that of the tape."""
     noise: list[str] = []
     """How A differs from itself, or from the service; empty if it does not."""
     noise_measured: str = ""
@@ -128,6 +125,7 @@ class Comparison:
                 f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
                 hint="An app under another name is compared as module:app@name.",
             )
+        self.order: Order = "tape" if any(one.circle for one in self.about) else "canonical"
         self.ends = self.present()
         self.bases: Mapping[str, Made] = {}
         self.report = AbReport(
@@ -173,27 +171,18 @@ class Comparison:
     def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
         """Rebuild a version."""
         self._say(f"rebuilding {version.name}")
-        folder = (
-            folder or self._work / f"{version.name}-{order}{'-strict' * how.get('as_the_service', False)}"
-        )
+        folder = folder or self._work / f"{version.name}-{order}"
         request = self.request(version, order, folder, **how)
         given = {"request": request, "workers": self._workers, "folder": str(folder)}
         return version.ask("make", Rebuilt, **given)
 
     def request(
-        self,
-        version: Version,
-        order: Order,
-        folder: Path,
-        *,
-        as_the_service: bool = False,
-        until: Limits | None = None,
+        self, version: Version, order: Order, folder: Path, *, until: Limits | None = None
     ) -> Request:
         """The rebuild of a version."""
-        given, source = self._wanted.failures, replace(self._wanted.source, ends=self.ends)
+        source = replace(self._wanted.source, ends=self.ends)
         if (base := self.bases.get(version.name)) is not None:
             source = replace(source, base=base.uri, base_id=base.snapshot)
-        on_error: OnError = "stop" if as_the_service else given.on_error
         return checked(
             Request(
                 app=version.place.reference,
@@ -202,22 +191,9 @@ class Comparison:
                 order=order,
                 tables=self._wanted.tables,
                 until=until or Limits(),
-                failures=replace(given, on_error=on_error, lenient=not as_the_service),
+                failures=self._wanted.failures,
             )
         )
-
-    def measure_by_service(self, one: Rebuilt) -> None:
-        """Compare A along the tape with what the service has stored, if its rows were."""
-        report, rows = self.report, one.report
-        if not rows.same_rows + rows.other_rows:
-            return
-        self._say("comparing A with the service")
-        report.noise_measured = "what the service has stored"
-        request = self.request(self.a, "tape", self._work)
-        outputs = self.a.ask("outputs_as_stored", int, request=request, made=one.made)
-        for count, what in ((rows.other_rows, "row"), (outputs, "output")):
-            if count:
-                report.noise.append(f"{counted(count, what)} of A are not those of the service")
 
     def measured(self, metrics: Sequence[Metric], made: Sequence[Made], into: Path) -> list[Measured]:
         """Measure what both have made, and write ``metrics.parquet``."""

@@ -29,7 +29,7 @@ from tailrace.core.names import FORWARDED
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning, taped_beginning
-from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape, other_version, replay_of
+from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape, equal_versions, replay_of
 from tailrace.history.reading.replayable import check_kept
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.replay.replaying import seldom_collected
@@ -52,10 +52,6 @@ class _Pass(TapeSink):
     def __init__(self, taker: AllKeys | Points) -> None:
         super().__init__(MemoryStore())
         self.taker = taker
-        self.versions: list[str] = []
-
-    def other_code(self, version: str, /) -> None:
-        self.versions.append(version)
 
     def step_done(self, task: Task, step: Step, /) -> None:
         if self.taker.has_all():
@@ -100,9 +96,7 @@ def take_along_tape(
         except _HasAllError:
             pass
     taker.end(sink.store)
-    return sink.store.get(rows.SCHEMA_ROW) or b"", [
-        other_version(one, history.plan.version) for one in sink.versions
-    ]
+    return sink.store.get(rows.SCHEMA_ROW) or b"", equal_versions(replay)
 
 
 def check_after(plan: Plan, begun: Beginning, first_ms: int) -> None:

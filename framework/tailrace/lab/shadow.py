@@ -1,12 +1,11 @@
-"""``tailrace run B --shadow A``: version B follows the tape of A, which runs, and the comparison of both grows.
+"""``tailrace run B --shadow A``: version B follows A, which runs, and the comparison of both grows.
 
-Theory. A *round* takes both versions from where the last one ended to the last commits of A. The processes of both keep their
-stores open (``history.rebuilding.following``), so a round handles what is new; it then compares the states and all outputs so far. A
-shadow only reads the log: it owns no task, writes to no topic, and runs at a low priority. What it has lies in a hidden folder of
+Theory. A *round* takes both versions in stages from where the last one ended to the last commits of A, each from its snapshot of the
+round before, so a round handles what is new; it then compares the states and all outputs so far. A shadow only reads the log: it owns no task, writes to no topic, and runs at a low priority. What it has lies in a hidden folder of
 the results::
 
     step                                                   killed before the next step
-    1  both versions are taken along the tape: snapshots   the round begins again, from the snapshots of the round before
+    1  both versions are rebuilt: snapshots                the round begins again, from the snapshots of the round before
        in the folder ``round-N``
     2  outputs of the round join those of all rounds       the same; the files are replaced by equal ones
     3  ``round-N/compared``: what differs by now           the same
@@ -30,9 +29,9 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
-from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
+from tailrace.core.errors import OptionError, ReplayDivergedError
 from tailrace.core.formats import FOLDER_MODE
-from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
+from tailrace.lab.ab import part_of
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.first_events import Cause, First, Item
@@ -42,12 +41,11 @@ from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_p
 from tailrace.lab.versions import About, Version
 from tailrace.log.interface import Ends
 from tailrace.processes.signals import stop_signals
-from tailrace.state.snapshots.arrow import pa, parquet
+from tailrace.state.snapshots.arrow import parquet
 
 _HIDDEN = ".shadow"
 _SHOWN = 5
-_STORED = "the state that the service has stored"
-_NOT_STORED = "nothing: the service has run another version than A"
+_NOT_MEASURED = "nothing: tailrace ab measures how A differs from itself"
 
 
 class Kept(msgspec.Struct):
@@ -60,8 +58,6 @@ class Kept(msgspec.Struct):
     round: int = 0
     made: list[Made] = []
     """By A and by B: the last snapshot."""
-    sent: list[dict[int, int]] = msgspec.field(default_factory=lambda: [{}, {}])
-    """By A and by B: the number of the next output, by partition."""
     ends: Ends | None = None
     firsts: list[tuple[Item, Cause | None]] = []
     """Each key whose first event was searched."""
@@ -120,7 +116,7 @@ class _Shadow:
         if others := {*one.inputs} ^ {*other.inputs}:
             raise OptionError(
                 f"a shadow gets the events of A, and only one of both reads {listed(sorted(others), _SHOWN)}",
-                hint="Compare them with tailrace ab, in canonical order.",
+                hint="Compare them with tailrace ab.",
             )
         if one.partitions != other.partitions:
             raise OptionError(
@@ -164,8 +160,6 @@ class _Shadow:
         both.bases = dict(zip("AB", kept.made, strict=False))
         rebuilt, results = self._rebuilt(folder), folder / "results"
         made = [one.made for one in rebuilt]
-        for one, sent in zip(made, kept.sent, strict=True):
-            _renumber(one, sent)
         kept.ends, kept.made = both.ends, [replace(one, outputs=()) for one in made]
         tables = folder / "tables"
         both.b.ask("tables", list[str], made=made[1], folder=str(tables))
@@ -175,11 +169,7 @@ class _Shadow:
         )
         if self._metrics:
             report.metrics = both.measured(self._metrics, so_far, results)
-        of_a = rebuilt[0].report
-        report.noise = [f"{counted(of_a.other_rows, 'row')} of A are not those of the service"][
-            : of_a.other_rows
-        ]
-        report.noise_measured = _STORED if of_a.same_rows + of_a.other_rows else _NOT_STORED
+        report.noise_measured = _NOT_MEASURED
         for name, side in zip("AB", rebuilt, strict=True):
             report.notes += [f"{name}: {note}" for note in side.report.notes]
         write_page(report, results, refresh_s=self._every_s)
@@ -195,26 +185,19 @@ class _Shadow:
     def _rebuilt(self, folder: Path) -> list[Rebuilt]:
         """Both versions at the last commits of A."""
 
-        def made(version: Version, *, as_the_service: bool = False) -> Rebuilt:
+        def made(version: Version) -> Rebuilt:
             (into := folder / version.name).mkdir(parents=True)
-            request = self._both.request(version, "tape", into, as_the_service=as_the_service)
-            followers = str(self._hidden / "followers" / version.name)
-            given = {"workers": self._wanted.workers, "followers": followers}
-            return version.ask("make", Rebuilt, request=request, folder=str(into), **given)
+            request = self._both.request(version, self._both.order, into)
+            return version.ask(
+                "make", Rebuilt, request=request, folder=str(into), workers=self._wanted.workers
+            )
 
         try:
-            one = made(self._both.a, as_the_service=True)
-        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
+            return [made(self._both.a), made(self._both.b)]
+        except ReplayDivergedError as error:
             raise OptionError(
-                f"A is not the code that the service runs, or it is not deterministic: {error.what}",
-                hint="Name the version that runs as A, for example a revision; or compare them with tailrace ab.",
-            ) from error
-        try:
-            return [one, made(self._both.b)]
-        except NOT_ALONG_TAPE as error:
-            raise OptionError(
-                f"the tape of A does not lead B: {error.what}",
-                hint="Compare them with tailrace ab, which then runs both in canonical order.",
+                f"operators feed each other, so both follow the tape of A, and the results differ: {error.what}",
+                hint="A shadow of other results needs an app without a circle.",
             ) from error
 
     def _so_far(self, name: str, made: Made) -> Made:
@@ -222,7 +205,8 @@ class _Shadow:
         into = self._hidden / "outputs" / name
         into.mkdir(parents=True, exist_ok=True)
         for file in made.output_files():
-            file.replace(into / f"outputs-{partition_of_outputs(file):05d}-{self._kept.round:08d}.parquet")
+            number, stage = partition_of_outputs(file), file.name.split("-")[2]
+            file.replace(into / f"outputs-{number:05d}-{self._kept.round:08d}-{stage}.parquet")
         return replace(made, outputs=(str(into),))
 
     def _compared(self, folder: Path, made: list[Made], last: AbReport) -> AbReport:
@@ -233,7 +217,7 @@ class _Shadow:
         counts = both.a.ask("compare", Counts, one=made[0], other=made[1], folder=str(compared))
         known = dict(kept.firsts)
         items = [one for one in items_to_trace(compared, self._wanted.first_events) if one not in known]
-        found, traces = both.first_events(items, compared, "tape")
+        found, traces = both.first_events(items, compared, both.order)
         new = dict(found)
         known |= {one: _earliest(one, new.get(one), known) for one in items}
         kept.firsts = list(known.items())
@@ -244,7 +228,7 @@ class _Shadow:
         note = f"round {kept.round} of a shadow, {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
         return replace(
             last,
-            order="tape",
+            order=both.order,
             counts=counts,
             fields=fields_of(results),
             traces=[one for one in (*last.traces, *traces) if (one.name, one.key) in shown],
@@ -278,20 +262,3 @@ def _earliest(item: Item, found: Cause | None, known: dict[Item, Cause | None]) 
         if item.kind == "output" and (one.kind, one.key) == ("state", item.key) and cause is not None
     ]
     return min(causes, key=lambda one: one.time_ms, default=found)  # a round before is earlier
-
-
-def _renumber(made: Made, sent: dict[int, int]) -> None:
-    """Let the outputs of a round follow those before: a round numbers its own from those of the service. ``sent``: see ``Kept``."""
-    for file in made.output_files():
-        numbers = parquet.read_table(file, columns=["number"]).column(0)
-        partition = partition_of_outputs(file)
-        if not len(numbers):
-            continue
-        first = numbers[0].as_py()
-        shift = sent.get(partition, first) - first
-        sent[partition] = first + shift + len(numbers)
-        if shift:
-            table = parquet.read_table(file)
-            at = table.column_names.index("number")
-            moved = pa.array([one + shift for one in numbers.to_pylist()], table.field(at).type)
-            parquet.write_table(table.set_column(at, table.field(at), moved), file, compression="zstd")

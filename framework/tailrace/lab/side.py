@@ -23,13 +23,10 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.records import InputRecord
-from tailrace.history.reading.app_history import hash_of
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.following import followers_in
 from tailrace.history.rebuilding.output_files import read_outputs
-from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import Failure
@@ -74,10 +71,8 @@ class Rebuilt(msgspec.Struct):
 _rebuilt = msgspec.json.Decoder(Rebuilt)
 
 
-def make(
-    plan: Plan, request: Request, workers: int | None, folder: str, followers: str | None = None
-) -> Rebuilt:
-    """Rebuild, unless ``folder`` holds the result of the same code and request. ``followers``: the stores stay open, in this folder."""
+def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebuilt:
+    """Rebuild, unless ``folder`` holds the result of the same code and request."""
     code, file = (
         digest_of((request, sorted(code_of(request.app, plan).items()))),
         Path(folder) / "rebuilt.json",
@@ -86,8 +81,7 @@ def make(
         done = _rebuilt.decode(file.read_bytes())
         if done.code == code:
             return done
-    kept = None if followers is None else followers_in(Path(followers))
-    report = rebuild(request, LocalEngine(workers, kept))
+    report = rebuild(request, LocalEngine(workers))
     outputs = Path(Place.at(request.to.outputs.removeprefix(PARQUET)).path) / plan.app / report.snapshot
     outputs.mkdir(parents=True, exist_ok=True)
     cuts = [
@@ -99,19 +93,6 @@ def make(
     file.with_suffix(".new").write_bytes(msgspec.json.encode(done))
     file.with_suffix(".new").replace(file)
     return done
-
-
-def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
-    """The number of outputs that are not what the log has of them; without those that it has deleted."""
-    differ = 0
-    with opened_past(request, plan, taped=True) as past:
-        emitted, in_part = past.emitted(past.output_counts(range(plan.partitions)))
-        for file in made.output_files():
-            hashes = emitted[partition_of_outputs(file)].hashes
-            for number, one in read_outputs(Place.at(str(file))):
-                found = hashes[number] if number < len(hashes) else 0
-                differ += found != hash_of(one) and not (found == 0 and one.topic in in_part)
-    return differ
 
 
 def tables(plan: Plan, made: Made, folder: str, queries: str | None = None) -> list[str]:
@@ -147,7 +128,6 @@ TASKS: dict[str, Callable[..., Any]] = {
     for one in (
         about,
         make,
-        outputs_as_stored,
         compare,
         tables,
         record_steps,

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.stages import own_inputs
+from tailrace.core.engine.stages import has_circle, own_inputs
 from tailrace.core.errors import UnknownAppError, UsageError, WorkerLostError
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.results import Failure
+from tailrace.history.rebuilding.stage_targets import in_one_order
 
 T = TypeVar("T")
 _answer = msgspec.json.Decoder(tuple[Failure | None, msgspec.Raw])
@@ -78,8 +79,8 @@ def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str, tuple[st
     missing = f"there is no revision {revision!r}"
     commit = _git(["rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], missing)
     tree = Path(closing.enter_context(TemporaryDirectory(prefix="tailrace-ab-"))) / top.name
+    closing.callback(_removed, tree)  # before: git may be interrupted
     _git(["worktree", "add", "--quiet", "--detach", str(tree), commit], f"{revision!r} cannot be checked out")
-    closing.callback(_git, ["worktree", "remove", "--force", str(tree)], "the work tree cannot be removed")
     root = tree / Path.cwd().resolve().relative_to(top.resolve())
     if not root.is_dir():
         raise UsageError(f"the current folder is not in {revision!r}", hint="Start in one that it has.")
@@ -88,6 +89,11 @@ def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str, tuple[st
     if differ:
         note += f"; {', '.join(differ)} of it differ from those here, and its requirements were not installed"
     return root, note, (str(top.resolve()), str(tree.resolve()))
+
+
+def _removed(tree: Path) -> None:
+    if tree.exists():
+        _git(["worktree", "remove", "--force", str(tree)], "the work tree cannot be removed")
 
 
 def _environment() -> dict[str, str]:
@@ -174,7 +180,11 @@ class About(msgspec.Struct):
     inputs: list[str]
     """The topics that it reads from outside."""
     own: list[str]
-    """The topics that it reads and may write: what it sends to itself. In canonical order all of its keys then run as one."""
+    """The topics that it reads and may write: what it sends to itself. In stages all of its keys then run as one."""
+    one_order: list[str]
+    """Its operators whose order in stages is one of several."""
+    circle: bool
+    """Whether operators feed each other: then it has no stages."""
     topics: list[str]
     """All that it reads or writes."""
     timers: bool
@@ -195,6 +205,8 @@ def about(plan: Plan, reference: str) -> About:
         partitions=plan.partitions,
         inputs=[one for one in read if one not in own and one != plan.inbox_topic],
         own=sorted(own),
+        one_order=in_one_order(plan),
+        circle=has_circle(plan),
         topics=[*read, *plan.outputs, *internal_topics(plan)],
         timers=any(one.schema.timers for one in plan.actors),
         fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},

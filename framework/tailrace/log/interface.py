@@ -112,6 +112,15 @@ class PublishedAt(NamedTuple):
     ends: Sequence[int]
 
 
+class PublishedIn(NamedTuple):
+    """A publication, as the readers of one partition see it: it holds from this position on."""
+
+    position: int
+    name: str
+    """See ``Publication.name``."""
+    watermark_ms: int | None
+
+
 class Stretch(NamedTuple):
     """Committed records of a partition, up to an end. Offsets without a record may be before, between and after them."""
 
@@ -369,6 +378,10 @@ class Log(Protocol):
 
 class OneCommitLog(Log, Protocol):
     """A log whose history can be read up to a consistent cut of all tasks."""
+
+    def published_in(self, topic: str, partition: int, /) -> list[PublishedIn]:
+        """All publications of a topic that the log still has, by position, and those of one position in their order."""
+        ...
 
     @property
     def identity(self) -> bytes:

@@ -6,7 +6,10 @@ is no longer held back has that watermark, however much was published between tw
 
 from __future__ import annotations
 
-from tailrace.log.interface import Publication
+from collections.abc import Iterable
+from operator import itemgetter
+
+from tailrace.log.interface import Publication, PublishedAt, PublishedIn
 
 
 class Heard:
@@ -39,3 +42,9 @@ class Heard:
                 found.append(Publication.named(name, watermark_ms))
                 seen[name] = watermark_ms
         return found
+
+
+def in_partition(published: Iterable[PublishedAt], partition: int) -> list[PublishedIn]:
+    """The publications of a topic by the position from which on they hold in one partition."""
+    found = (PublishedIn(one.ends[partition], one.name, one.watermark_ms) for one in published)
+    return sorted(found, key=itemgetter(0))

@@ -46,6 +46,20 @@ def stop_signals(
 
 
 @contextmanager
+def closing_on_sigterm() -> Generator[None]:
+    """Inside the block, SIGTERM ends the process by an exception, as Ctrl-C does, so that what is open is closed first."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def held_back(*numbers: signal.Signals) -> Generator[None]:
     """Block these signals (default: Ctrl-C) for processes started inside the block, from their first instruction on.
 

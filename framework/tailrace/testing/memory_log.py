@@ -28,7 +28,8 @@ from typing import Literal
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import CHANNEL, MAX_RECORD_BYTES, InputRecord, Output, RawOutput, record_of
 from tailrace.log.admin import Admin
-from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, Publication, PublishedAt, PublishedIn, TopicPartition, TopicSettings
+from tailrace.log.publications import in_partition
 from tailrace.log.routing import Router
 from tailrace.log.topic_rules import PlainAdmin, check_existing, unknown_topic
 from tailrace.testing.memory_partition import MemoryOwners, MemoryReader, Partition, Transaction
@@ -255,6 +256,11 @@ class MemoryLog(MemoryOwners):
     def published(self, topic: str) -> Sequence[tuple[Publication, Sequence[int]]]:
         """What was published for a topic, in order, and per partition the position from which on it holds."""
         return self._published.get(topic, ())
+
+    def published_in(self, topic: str, partition: int) -> list[PublishedIn]:
+        """See ``OneCommitLog.published_in``."""
+        found = (PublishedAt(one.name, one.watermark_ms, ends) for one, ends in self.published(topic))
+        return in_partition(found, partition)
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """The last published watermark, by (topic, or ``topic#channel``) and transactional id."""

@@ -56,6 +56,8 @@ def make_app(
                 raise ValueError("77 brings bad luck")
             if wrong() == "mistaken" and event.cents == 77:
                 self.centss += 1  # type: ignore[attr-defined]  # misspelt on purpose
+            if wrong() == "stores":
+                self.seen = ["something else"]
             if event.shop == "shop-3" and wrong() == "sets":
                 # The order of a set of texts is that of their hashes, which differ from process to process.
                 self.seen = list({f"{event.cents}-{number}" for number in range(5)})

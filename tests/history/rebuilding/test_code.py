@@ -108,7 +108,8 @@ def importable(place: Path) -> Generator[None]:
 
 def again(folder: Path, engine: LocalEngine) -> tuple[RebuildReport, dict[str, int]]:
     """The report, and the last total of each key."""
-    asked, found = request(folder, APP, outputs=f"parquet:{folder / 'outputs'}"), dict[str, int]()
+    place, found = f"parquet:{folder / 'outputs'}", dict[str, int]()
+    asked = request(folder, APP, order="canonical", outputs=place)
     with importable(folder):
         report = rebuild(asked, engine)
         for one in outputs(folder / "outputs", opened(asked, report), "totals"):

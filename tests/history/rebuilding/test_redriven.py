@@ -345,7 +345,6 @@ def test_a_redriven_record_of_a_foreign_partition_counts(tmp_path: Path) -> None
 
 
 def scans(folder: Path, *ids: int) -> None:
-    """Append events, ten seconds from each other."""
     made = [{"parcel": "p", "at": T0 + 10_000 * one, "id": one} for one in ids]
     lived.append(folder, [Output("scans", b"p", msgspec.json.encode(one), T0) for one in made], {"scans": 1})
 
@@ -447,7 +446,8 @@ def test_what_failed_and_was_redriven_twice_counts_once_in_a_rebuild(
         (one, some) for some in (places, {}) for one in ("tape", "canonical")
     ]
     for order, options in ways:
-        _, snapshot = done(tmp_path, ref, order=order, on_error="dead-letter", **options)
+        accepted: dict[str, Any] = {"on_error": "dead-letter"} if order == "canonical" else {}
+        _, snapshot = done(tmp_path, ref, order=order, **accepted, **options)
         assert seen(rebuilt(snapshot)) == {2: 1}, (order, options)
 
 

@@ -112,6 +112,9 @@ def test_watermarks_that_were_published_hold_from_the_archive_too(tmp_path, log)
         assert given[0]
         assert given[0][-1] == given[1][-1]
         assert {one.publisher for one in given[1]} == {"grower"}
+        held = [one for one in log.published_in(*place) if one.position > 0]
+        for one in (ArchivedLog(None, archive_in(tmp_path)), ArchivedLog(log, archive_in(tmp_path))):
+            assert [*dict.fromkeys(one.published_in(*place))] == held
 
 
 def test_a_time_range_leaves_files_of_other_days_unread(tmp_path, log, monkeypatch):

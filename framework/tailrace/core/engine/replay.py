@@ -3,7 +3,10 @@
 Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a
 task the same causes in the same order. It checks that each record follows the one before (see
 ``TapeRecord.identity``). After each tape record the task must be in the state in which the first run
-committed, even in the middle of a drain. The replay compares its totals and watermarks with the tape's.
+committed, even in the middle of a drain. The replay compares its totals, its watermarks and a digest of its outputs with the tape's.
+
+So any code may follow the tape whose results equal what is recorded. The first difference ends the run: a commit that comes out
+differently, or a failure that the tape does not have. The error names the commit, its records, and both versions of the code.
 
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an
 input is idle, and not whether a failing handler is skipped.
@@ -13,7 +16,7 @@ start names the inputs of that time, and until then no watermark waits for an in
 
 The log must still have every record that the first run has taken. Their number (handled, refused, and
 redriven for other apps) is on the tape, and depends neither on the code nor on the replayed keys. So it is
-compared in every replay, also where a limit or an error ends one within a commit. Offsets without a record
+compared in every replay, also where a limit or a difference ends one within a commit. Offsets without a record
 are no error by themselves: a log may have markers there. Compaction also leaves gaps, which change the
 number of records.
 
@@ -36,9 +39,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import (
     KEPT_ELSEWHERE,
-    BadRecordError,
     EnvironmentMismatchError,
-    HandlerError,
     InputsChangedError,
     OffsetGoneError,
     ReplayDivergedError,
@@ -86,10 +87,7 @@ class Limits:
 class Replay:
     """A task that advances along its tape: call ``take`` for each record in turn.
 
-    ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys. ``lenient``
-    is for changed code: the replay continues after a commit with different results. ``difference`` keeps the
-    first difference, and each later commit is compared on its own. ``after_deleted``: the source leaves out
-    records that the log has deleted; ``missing`` then counts them, and no record that is missing is an error.
+    ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys.
     """
 
     def __init__(
@@ -99,20 +97,18 @@ class Replay:
         *,
         limit: Limit | None = None,
         some_keys: bool = False,
-        lenient: bool = False,
         any_environment: bool = False,
-        after_deleted: bool = False,
     ) -> None:
         self.task = task
-        self.difference: ReplayDivergedError | None = None
-        self.missing = 0
-        """Number of records that the first run has taken and the source did not have."""
+        self.others: list[str] = []
+        """Versions other than that of the code that have written a part of the tape."""
+        self.is_at_end = False
+        """Whether all causes of the current tape record were taken."""
+        self._version = ""
+        """The version that has written the current tape record."""
         self._source = source
-        self._after_deleted = after_deleted
         self._limit = limit or Limit()
         self._some_keys = some_keys
-        self.lenient = lenient
-        """May be set at any time; it applies to the records taken after that."""
         self._any_environment = any_environment
         starts = task.positions
         self._intakes = [Intake(task, one.index, source, starts[one.name]) for one in task.plan.inputs]
@@ -131,7 +127,8 @@ class Replay:
         """By input: its name, and the offsets from which and up to which the current tape record reads it."""
 
     def follow_on(self, record: tape.TapeRecord) -> None:
-        """Set inputs and operators of the first run, by number, for a tape not read from a task's start."""
+        """Set the version, and inputs and operators of the first run by number, for a tape not read from a task's start."""
+        self._version = record.version or self._version
         if record.inputs is not None:
             self._names = [*record.inputs, *record.channels]
             self.task.watermarks.count_only(self._names)
@@ -149,21 +146,27 @@ class Replay:
             InputsChangedError: The app no longer reads an input that it read in the first run.
         """
         self._taken_before = _taken(self._record.totals), _taken(self.task.totals)
-        self._record = record
+        self._record, self.is_at_end = record, False
         self._check_start()
         causes = list(tape.causes_of(record.causes))
         self._begin(causes)
         self._look_ahead(causes)
         try:
-            whole = self._take(causes)
-        except (BadRecordError, HandlerError, ReplayDivergedError):
-            self._check_taken()  # if records are missing, the error may only be a consequence
+            self.is_at_end = self._take(causes)
+            self._check_taken()
+            if self.is_at_end:
+                self._check_end()
+        except ReplayDivergedError as error:
+            if not self.is_at_end:
+                self._check_taken()  # if records are missing, the error may only be a consequence
+            error.what = f"{error.what.rstrip('.')}. {self._versions()}"
+            error.hint = error.hint or (
+                "A replay needs code with the results that are recorded. Other code runs in stages (tailrace rebuild --order canonical)."
+            )
             raise
-        self._check_taken()
-        if whole:
-            self._check_end()
+        if self.is_at_end:
             self.task.identify(record.identity)
-        return whole
+        return self.is_at_end
 
     def _take(self, causes: list[Sequence[int]]) -> bool:
         task, record = self.task, self._record
@@ -173,7 +176,7 @@ class Replay:
         }
         # Only the last cause may have been left in the middle of its drain: all others were drained before
         # the next cause.
-        task.follow(self._skips, FOREVER, record.skips if self.lenient or self._some_keys else None)
+        task.follow(self._skips, FOREVER, record.skips if self._some_keys else None)
         while causes and self._reopen(causes[0]):
             del causes[0]
         self._stop_if(last=not causes)
@@ -289,7 +292,7 @@ class Replay:
 
     @property
     def _is_cut_short(self) -> bool:
-        """Whether the commit is within a drain. Otherwise even changed code, which fires other timers, drains to the end."""
+        """Whether the commit is within a drain. Otherwise even code that fires other timers drains to the end."""
         return self._record.within_drain and not self._some_keys
 
     # --- checks
@@ -321,9 +324,11 @@ class Replay:
     def _begin(self, causes: Sequence[Sequence[int]]) -> None:
         """At the first record after a start, take over the names and start positions of the inputs."""
         record = self._record
+        self.follow_on(record)
+        if self._version not in {"", self.task.plan.version, *self.others}:
+            self.others.append(self._version)
         if record.inputs is None:
             return
-        self.follow_on(record)
         taken = [0] * len(self._names)
         for code, *arguments in causes:
             if code == tape.RUN:
@@ -369,8 +374,7 @@ class Replay:
             found += sum(len(self._source(*one)) for one in rest if one[1] < one[2])
         except OffsetGoneError:
             return  # the part up to here cannot be judged
-        self.missing += wanted - found
-        if found == wanted or self._after_deleted:
+        if found == wanted:
             return
         left = [(*one, len(self._source(*one))) for one in self._stretches if one[1] < one[2]]
         gaps = [one for one in left if one[2] - one[1] > one[3]]
@@ -412,22 +416,29 @@ class Replay:
             for name, was in zip(self._operators, record.watermarks, strict=False)
             if name in here and (here[name] < was or (here[name] > was and not drained_on))
         ]
+        if not self._some_keys and record.emitted != task.emitted:
+            differing += [] if any(one.startswith("outputs") for one in differing) else ["other outputs"]
         if not differing:
             return
-        error = ReplayDivergedError(
-            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
-            f"differently ({', '.join(differing)})",
-            hint="The code differs from the one that ran, or it depends on something that is not on the "
-            "tape.",
+        read = [
+            f"{name} {start}" + f" to {end - 1}" * (end - 1 > start)
+            for name, start, end in self._stretches
+            if start < end
+        ]
+        raise ReplayDivergedError(
+            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently "
+            f"({', '.join(differing)}); it has taken {', '.join(read) or 'no records'}"
         )
-        if not self.lenient:
-            raise error
-        self.difference = self.difference or error
 
-    def settle(self) -> None:
-        """Set the totals to the first run's, so later commits compare on their own. Take outputs first."""
-        for name, was in msgspec.structs.asdict(self._record.totals).items():
-            setattr(self.task.totals, name, was)
+    def _versions(self) -> str:
+        """A sentence that names the version on the tape, and the present one."""
+        here = self.task.plan.version
+        if self._version == here:
+            return (
+                f"The tape was written by version {here!r}, as this code calls itself: the code was changed, or it depends on "
+                "something that is not on the tape"
+            )
+        return f"The tape was written by version {self._version!r}, and this code is version {here!r}"
 
 
 def _taken(totals: tape.Totals) -> int:

@@ -43,6 +43,15 @@ def own_inputs(plan: Plan) -> dict[str, InputPlan]:
     }
 
 
+def has_circle(plan: Plan) -> bool:
+    """Whether operators of a plan feed each other, so that it has no stages."""
+    try:
+        Stages(plan)
+    except OptionError:
+        return True
+    return False
+
+
 class Stages:
     """The stages of a plan. ``of``: by operator, the number of its stage. Raises OptionError: the plan has a circle."""
 
@@ -240,7 +249,7 @@ def _circle(plan: Plan, rising: Collection[int]) -> OptionError:
     return OptionError(
         f"{' and '.join(names)} {'read what they write themselves' if len(names) > 1 else 'reads what it writes itself'}: in "
         "event-time order none of them can be run before the others",
-        hint="Run the history along the tape (--order tape), with the code that wrote it.",
+        hint="Run the history along the tape (--order tape), with code whose results are those that are recorded.",
     )
 
 

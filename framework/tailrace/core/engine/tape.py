@@ -3,7 +3,7 @@
 A replay needs only what came from outside: which records were taken in what order, when the clock was read
 and its readings, which inputs became idle, which watermarks of other services were applied, and where a
 handler failed. Everything that follows from these (watermarks, lateness, timers, outputs) is computed again
-and compared with the totals on the tape.
+and compared with what is on the tape: the totals, and a digest of all outputs of the commit.
 
 Causes are a flat list of small integers, so that a commit of 100,000 events takes a few dozen bytes:
 
@@ -39,17 +39,19 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from tailrace.core.errors import CorruptStateError
 from tailrace.core.formats import check_format
+from tailrace.core.records import RawOutput
 
 RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN, RAISED = range(8)
 
 ALL, REFUSED = -1, -2
 
-FORMAT = 16
+FORMAT = 17
 """The format of cuts and tapes."""
 
 
@@ -209,10 +211,22 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """Of a record with a base that was rebuilt in stages: by ordered operator, what waits in it of the inbox (see ``Ordered.lows``)."""
     within_drain: bool = False
     """Whether a drain was not at its end: timers were due, or events ready, that a later commit has."""
+    emitted: int = 0
+    """The digest of its outputs, see ``digest_of``; 0 if there are none."""
 
     def follows(self, identity: bytes) -> bool:
         """Whether the commit with this identity is the one before."""
         return self.identity == identity_of(identity, self.nonce, self.number)
+
+
+def digest_of(outputs: list[RawOutput], before: int = 0) -> int:
+    """A digest (CRC-32) of outputs that are not numbered yet, which follow those with the digest ``before``. It does not depend on
+    how they were divided among calls.
+    """
+    if not outputs:
+        return before
+    count, data = len(outputs), _encoder.encode(outputs)
+    return crc32(memoryview(data)[1 if count < 16 else 3 if count < 1 << 16 else 5 :], before)
 
 
 def identity_of(before: bytes, nonce: bytes, number: int) -> bytes:

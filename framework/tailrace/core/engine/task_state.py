@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from tailrace.core import rows
 from tailrace.core.declare.broadcast import FirstStart
 from tailrace.core.declare.context import CheckedContext, Context
 from tailrace.core.declare.plan import Plan
@@ -30,7 +29,7 @@ from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.ordering import Sweep
 from tailrace.core.engine.redriven import is_redriven
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.timers import FOREVER, TimerQueue
+from tailrace.core.engine.timers import FOREVER, TimerQueue, Timers, timer_queues
 from tailrace.core.engine.trace import TRACE
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
@@ -39,8 +38,6 @@ from tailrace.core.records import Headers, InputRecord, Output, OwnKey, RawOutpu
 from tailrace.core.storage import StateReader
 from tailrace.core.unit_ids import ORIGIN_HEADER, SentNumbers
 
-Timers: TypeAlias = tuple[TimerQueue, ...]
-"""The timers of all actors, in one domain of time."""
 _NONE: Final[frozenset[int]] = frozenset()
 
 
@@ -76,9 +73,10 @@ class TaskState:
         state, self._dropping = self.stored.state, bool(drop)
         self.lineage = lineage if start is None else start.lineage
         self._base = "" if start is None else start.base
-        events, processing = _timer_queues(plan, state, settings, stored=start is not None)
+        events, processing = timer_queues(plan, state, settings.timers_in_memory, stored=start is not None)
         self._cells = self._new_cells(state, (events, processing))
         self._unit = self._cells.unit
+        self._emitted = 0
         self._context = self._new_context()
         self.watermarks = Watermarks(plan)
         self._decoding: tuple[int, Sequence[InputRecord]] | None = None
@@ -215,8 +213,9 @@ class TaskState:
         if fired is not None:
             timer = f"{context.timer_name or 'unnamed'} at {fired[1]} ms"
             return AtWork(route.name, context.key, self.partition, timer=timer, fired=self.totals.fired)
-        topic, cause = self.plan.inputs[unit.input].name, unit.cause
-        while type(cause) is tuple:  # of an event of a stream
+        topic = self.plan.inputs[unit.input].name
+        cause: Any = unit.cause
+        while not hasattr(cause, "offset"):  # of an event of a stream
             cause = cause[0]
         return AtWork(route.name, context.key, self.partition, topic=topic, offset=cause.offset)
 
@@ -303,6 +302,11 @@ class TaskState:
         """The number of outputs that are not taken yet."""
         return len(self._unit.outputs)
 
+    @property
+    def emitted(self) -> int:
+        """The digest of all outputs since the last commit (``tape.digest_of``), those that are not taken yet included."""
+        return tape.digest_of(self._unit.outputs, self._emitted)
+
     def watermark_of(self, source: int) -> int:
         """The watermark of one source."""
         return self.watermarks.of_source[source]
@@ -352,6 +356,8 @@ class TaskState:
         if not outputs:
             return []
         first, count = self.totals.outputs, len(outputs)
+        if not self._units.replaying:  # a replay compares before it takes
+            self._emitted = self.emitted
         topics, keys, values, times_ms, headers = zip(*outputs, strict=True)
         outputs.clear()
         self.own_keys = set(map(type, headers)) == {OwnKey}
@@ -421,6 +427,7 @@ class TaskState:
             identity=cut.identity,
             nonce=self._nonce if first else b"",
             within_drain=self._firing.is_due(),  # not at its end, or ended by a failure
+            emitted=self._emitted,
         )
         return CommitBatch(
             batch,
@@ -448,6 +455,7 @@ class TaskState:
     def committed(self) -> None:
         """Note that the last batch is durable and that ``state`` returns its rows."""
         self._identified()
+        self._emitted = 0
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
@@ -460,6 +468,7 @@ class TaskState:
     def defer_commit(self) -> None:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._identified()
+        self._emitted = 0
         self._tape.committed()
         self._context.metrics._clear()
 
@@ -472,18 +481,3 @@ def _decoded(cut: bytes | None, plan: Plan, partition: int) -> tape.Cut | None:
             f"not of app {plan.app!r} partition {partition}"
         )
     return found
-
-
-def _timer_queues(
-    plan: Plan, state: StateReader, settings: TaskSettings, *, stored: bool
-) -> tuple[Timers, Timers]:
-    """The timers of each actor, by event time and by processing time."""
-    most = settings.timers_in_memory // max(1, len(plan.actors))
-
-    def of(domain: int) -> Timers:
-        return tuple(
-            TimerQueue(domain, state, one.name, plan.order[one.index], most, stored=stored)
-            for one in plan.actors
-        )
-
-    return of(rows.EVENT_TIME), of(rows.PROCESSING_TIME)

@@ -33,6 +33,7 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
 from tailrace.core.storage import StateReader
 
 Entry: TypeAlias = tuple[int, int, bytes, bytes]
@@ -135,3 +136,20 @@ class TimerQueue:
         for row, _ in self._state.scan(start, stop):
             time_ms, _, key, name = rows.read_index_row(row)
             yield time_ms, self._place, key, name
+
+
+Timers: TypeAlias = tuple[TimerQueue, ...]
+"""The timers of all actors, in one domain of time."""
+
+
+def timer_queues(plan: Plan, state: StateReader, in_memory: int, *, stored: bool) -> tuple[Timers, Timers]:
+    """The timers of each actor, by event time and by processing time. ``in_memory``: about how many of each domain are kept there."""
+    most = in_memory // max(1, len(plan.actors))
+
+    def of(domain: int) -> Timers:
+        return tuple(
+            TimerQueue(domain, state, one.name, plan.order[one.index], most, stored=stored)
+            for one in plan.actors
+        )
+
+    return of(rows.EVENT_TIME), of(rows.PROCESSING_TIME)

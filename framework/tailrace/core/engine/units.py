@@ -117,7 +117,7 @@ class Units:
         self.failed_here: set[tuple[int, int, int]] | None = None
         """In canonical order: the records that have failed, as input, offset and operator (``tape.ALL``: all that take it)."""
         self.new_failures: NewFailures | None = None
-        """In a rebuild: decides about failures in place of the app's ``on_error``."""
+        """In stages: decides about failures in place of the app's ``on_error``."""
         self.spans: list[tuple[Traced, int]] = []
         """Sampled records since the last commit, each with the clock reading of when it was handled."""
         self._traced: tuple[Traced, int] | None = None
@@ -216,14 +216,13 @@ class Units:
 
     def _id_of(self, cause: Any) -> bytes:
         """The id of ``CurrentUnit.cause``."""
-        kind = type(cause)
-        if kind is InputRecord:
+        if isinstance(cause, InputRecord):
             return self.inputs[self.unit.input].id_of(cause)
-        if kind is tuple:
-            emitter, operator, number = cause
-            return sent_id(self._id_of(emitter), number, operator, b"")
-        actor, _, domain, name, of = self.timer
-        return timer_id(of, actor.encode(), domain, cause.time_ms, name)
+        if hasattr(cause, "time_ms"):
+            actor, _, domain, name, of = self.timer
+            return timer_id(of, actor.encode(), domain, cause.time_ms, name)
+        emitter, operator, number = cause
+        return sent_id(self._id_of(emitter), number, operator, b"")
 
     def _count_dropped(self) -> None:
         counted: Any = _Counted(self.totals)  # undone like an assignment to a dictionary
@@ -346,9 +345,7 @@ class Units:
             self.new_failures(failure, error, policy)
         elif self.replaying:
             raise ReplayDivergedError(
-                f"a handler failed in the replay that did not fail before: {failure}",
-                hint="The code differs from the one that ran, or it depends on something that is not on the "
-                "tape.",
+                f"a handler failed in the replay that did not fail before: {failure}"
             ) from error
         elif must_stop(policy, error):
             raise failure from error
@@ -428,6 +425,10 @@ class Units:
             pass  # the first run has decided
         elif self.new_failures is not None and record is not None:
             self.new_failures(error, None, policy)
+        elif self.replaying and record is not None:
+            raise ReplayDivergedError(
+                f"a record is refused in the replay that was not refused before: {error}"
+            )
         elif policy == "stop" or record is None:
             choice = (
                 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'

@@ -19,6 +19,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import Change, changes, instant
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
+from tailrace.core.unit_ids import ORIGIN_HEADER
 from tailrace.history.comparing.differences import Difference, Differences, first_apart
 from tailrace.history.reading.app_history import Emitted, hash_of
 
@@ -165,7 +166,11 @@ def output_picture(plan: Plan, output: Output) -> dict[str, str]:
         shown |= {name: repr(getattr(event, name)) for name in fields}
     else:
         shown["value"] = repr(event)
-    return shown | {f"header {name}": value.decode(errors="replace") for name, value in output.headers}
+    headers = (
+        (name, value.partition(b"\0")[0] if name == ORIGIN_HEADER else value)
+        for name, value in output.headers
+    )
+    return shown | {f"header {name}": value.decode(errors="replace") for name, value in headers}
 
 
 def output_event(plan: Plan, output: Output) -> Any:

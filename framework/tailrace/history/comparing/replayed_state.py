@@ -108,7 +108,7 @@ def compare_cuts(
         return
     cuts = [None if cut is None else tape.decode_cut(cut) for cut in (live.cut, replayed)]
     if cuts[0] is not None and cuts[1] is not None:
-        cuts[1] = _without_added(cuts[1], cuts[0].positions)
+        cuts[1] = without_added(cuts[1], cuts[0].positions)
         if cuts[0] == cuts[1]:
             return
     was, now = ({} if cut is None else _shown(cut) for cut in cuts)
@@ -123,7 +123,7 @@ def compare_cuts(
     )
 
 
-def _without_added(cut: tape.Cut, inputs: Collection[str]) -> tape.Cut:
+def without_added(cut: tape.Cut, inputs: Collection[str]) -> tape.Cut:
     """The cut without inputs that were added since and of which nothing was read."""
     added = cut.positions.keys() - {*inputs}
     return msgspec.structs.replace(

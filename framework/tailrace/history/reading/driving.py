@@ -7,25 +7,23 @@ Theory. A task that goes through history takes causes, emits outputs, and has it
 There are two ways:
 
     drive_along_tape    the causes of one tape record after the other, as the first run committed them
-    drive               a generator that moves the task: canonical order (``core.engine.canonical``)
+    drive               a generator that moves the task: stages (``core.engine.stage_order``)
 
 ``drive_along_tape`` does this with each tape record, in this order:
 
-    1. version    If code of another version has run since the task's base, the sink is notified before the next take.
-    2. begin      Of a record before the task's beginning, only the numbers of inputs and operators are used.
-    3. take       The task handles the causes of the record. If this fails, the sink sees the error before it is raised.
-    4. outputs    The sink takes all outputs. It may look at the task, which is at the end of the record.
-    5. settle     Totals continue from the counts of the first run.
-    6. commit     State is written when the policy requires it, at the last record, and where a limit stops the task
+    1. begin      Of a record before the task's beginning, only its version and the numbers of inputs and operators are used.
+    2. take       The task handles the causes of the record, and is compared with it. The sink sees an error before it is raised.
+    3. outputs    The sink takes all outputs. It may look at the task, which is at the end of the record.
+    4. commit     State is written when the policy requires it, at the last record, and where a limit stops the task
                   within a record. Otherwise a later commit writes what this record has changed.
-    7. progress   The sink is notified that the task is past the record.
+    5. progress   The sink is notified that the task is past the record.
 
 A task stops at its limit, or at the end of the tape. A tape that ends before the expected record is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -113,19 +111,13 @@ class Step(NamedTuple):
     before: tape.Totals
     """The task's counts before the step."""
     whole: bool
-    """The task is at the end of the record. If not, it has failed, or has stopped at its limit within the record."""
+    """The task is at the end of the record. If not, it has stopped within the record: at its limit, or at a difference."""
     last: bool
     """No record follows."""
 
 
 class TapeSink(Sink):
     """Takes the outputs and the state of a task along its tape. This class drops the outputs."""
-
-    settles = True
-    """Whether totals continue from those of the tape. If not, they count what this task has done."""
-
-    def other_code(self, version: str, /) -> None:
-        """Another version of the code has run a part of the history that the task replays or starts from."""
 
     def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
         """The task cannot continue. The error is raised afterwards, unless this method raises another."""
@@ -149,9 +141,7 @@ def replay_of(
     watch: Watch | None = None,
     settings: TaskSettings | None = None,
     limit: Limit | None = None,
-    lenient: bool = False,
     any_environment: bool = False,
-    after_deleted: bool = False,
 ) -> Replay:
     """The replay of a task that begins with ``cut`` and the rows in the store, restricted to the keys of the watch."""
     task = Task(plan, partition, store, cut, lineage=lineage, settings=settings, replaying=True, watch=watch)
@@ -161,9 +151,7 @@ def replay_of(
         source,
         limit=limit,
         some_keys=watch is not None and watch.keys is not None,
-        lenient=lenient,
         any_environment=any_environment,
-        after_deleted=after_deleted,
     )
 
 
@@ -172,16 +160,17 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
     ``tapes`` may begin before the task does. Raises ReplayDivergedError, and what ``Replay.take`` raises.
     """
     task = replay.task
-    for record in _from_beginning(replay, tapes, sink):
+    for record in tapes:
+        if record.number < task.tape_number:
+            replay.follow_on(record)
+            continue
         step = Step(record, msgspec.structs.replace(task.totals), whole=False, last=record.number + 1 == stop)
         try:
             step = step._replace(whole=replay.take(record))
         except TailraceError as error:
-            sink.failed(task, step, error)
+            sink.failed(task, step._replace(whole=replay.is_at_end), error)
             raise
         sink.take(task, step)
-        if step.whole and sink.settles:
-            replay.settle()
         if step.last or not step.whole or sink.policy.is_due(task):
             sink.commit(task)
         else:
@@ -198,27 +187,10 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
     return True
 
 
-def _from_beginning(
-    replay: Replay, tapes: Iterable[tape.TapeRecord], sink: TapeSink
-) -> Iterator[tape.TapeRecord]:
-    """The records for the task to take. Earlier records still determine versions, inputs and operators."""
-    task, other = replay.task, list[str]()
-    for record in tapes:
-        if record.base is not None:  # nothing before it has any effect on the state
-            other.clear()
-        if record.version is not None and record.version != task.plan.version:
-            other.append(record.version)
-        if record.number < task.tape_number:
-            if record.inputs is not None:
-                replay.follow_on(record)
-            continue
-        while other:
-            sink.other_code(other.pop(0))
-        yield record
-    for version in other:  # an earlier attempt may have taken the records that this version ran
-        sink.other_code(version)
-
-
-def other_version(version: str, here: str) -> str:
-    """The note for a report if other code has run a part of the history."""
-    return f"some of it was run by version {version!r} of the app; the results are those of this code, version {here!r}"
+def equal_versions(replay: Replay) -> list[str]:
+    """Notes for a report about other code that has run a part of the history, with equal results."""
+    here = replay.task.plan.version
+    return [
+        f"version {one!r} of the app has written a part of the tape; the results of this code, version {here!r}, are equal"
+        for one in replay.others
+    ]

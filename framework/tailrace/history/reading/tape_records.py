@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from tailrace.core.engine import tape
 from tailrace.core.errors import KEPT_ELSEWHERE, CorruptStateError, FormatError
 from tailrace.core.records import InputRecord
-from tailrace.log.interface import TopicPartition
+from tailrace.history.reading.stretches import last
+from tailrace.log.interface import Log, TopicPartition
 
 _HINT = (
     "Another program writes to the tape: find it and stop it. The service's own state is not affected, but this history cannot be "
@@ -40,6 +41,12 @@ def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Itera
             raise _foreign(place, record, f"it is of commit {found.number}, and commit {before} is before it")
         before = found.number
         yield found
+
+
+def last_version(log: Log, place: TopicPartition) -> str:
+    """The version of the app that has written the last record of a tape; "" if the tape has none."""
+    found = last(log, *place, lambda record: tape_record(place, record).version is not None)
+    return "" if found is None else tape_record(place, found).version or ""
 
 
 def _foreign(place: TopicPartition, record: InputRecord, why: str) -> CorruptStateError:

@@ -21,6 +21,7 @@ is known from its first commit on: if it appears later, its records behind the w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tailrace.core.declare.plan import Plan
@@ -28,7 +29,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import UnknownTopicError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
-from tailrace.log.interface import Log, Reader
+from tailrace.log.interface import Log, Publication, Reader
 
 IDLE: Final = "idle"
 """Stands for the watermark of a source whose writers hold no reader back."""
@@ -64,8 +65,12 @@ class Upstream:
 
     def news(self, number: int) -> dict[int, int | str]:
         """By source of an input, the watermark at the reader's position, or IDLE; without unknown ones."""
+        return self.heard(number, self._reader.published(self._plan.inputs[number].name, self._partition))
+
+    def heard(self, number: int, publications: Iterable[Publication]) -> dict[int, int | str]:
+        """The same, where these are the publications that hold from a position on and were not given before."""
         name = self._plan.inputs[number].name
-        for publisher, watermark_ms, actor in self._reader.published(name, self._partition):
+        for publisher, watermark_ms, actor in publications:
             source = self._channel(name, actor) if actor else number
             if source in self._published:
                 self._hear(source, publisher, watermark_ms)

@@ -22,7 +22,7 @@ from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.stages import own_inputs
-from tailrace.core.errors import OptionError, SendsDifferError, TailraceError
+from tailrace.core.errors import OptionError, TailraceError
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.provenance.judging import snapshot_provenance
 from tailrace.history.provenance.topics import check_same_topics
@@ -32,7 +32,6 @@ from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import outputs_folder, publish_outputs
 from tailrace.history.rebuilding.past import HistorySource, opened_past
-from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request, checked
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
@@ -108,12 +107,7 @@ class _Rebuild:
             resumed = job is not None and not other and not restart
             if job is None or not resumed:
                 job = self._begin(job)
-            try:
-                results = self._results(job)
-            except SendsDifferError:  # the same command would end the same way
-                _discard(job)
-                work.clear()
-                raise
+            results = self._results(job)
             tasks = sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
             report = report_of(job, self._engine.name, results, resumed=resumed)
             self._publish(job, tasks, report)
@@ -164,12 +158,9 @@ class _Rebuild:
         """The results of the units whose tasks make up the snapshot, in the order of the report."""
         self._units_work = WorkFolder(Path(job.work))
         self._units_work.make()
-        numbers = range(job.partitions)
         if job.order == "canonical":
             return self._stages(job)
-        if compares_before(job, self._plan):
-            self._run([Unit(job=job, kind="sends", partition=number) for number in numbers])
-        return self._run([Unit(job=job, kind="task", partition=number) for number in numbers])
+        return self._run([Unit(job=job, kind="task", partition=number) for number in range(job.partitions)])
 
     def _stages(self, job: Job) -> list[UnitResult]:
         """The results of a job in stages: of each unit its work, and at last the tasks that they make up."""
@@ -233,8 +224,7 @@ class _Rebuild:
 def _expected(unit: Unit) -> int:
     """The records of a unit along the tape; 0 for others, which report them once they have begun."""
     cut = unit.job.targets[unit.partition].cut
-    known = unit.job.order == "tape" and unit.kind in {"task", "sends"}
-    return tape.decode_cut(cut).totals.records if known and cut is not None else 0
+    return tape.decode_cut(cut).totals.records if unit.job.order == "tape" and cut is not None else 0
 
 
 def _discard(job: Job) -> None:
@@ -278,8 +268,7 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
         version=job.version,
         partitions=job.partitions,
         created_ms=job.created_ms,
-        kind="incremental" if request.to.incremental else "full",
-        parent=job.base if request.to.incremental else None,
+        kind="full",
         name=request.to.name,
         source=job.order,
         environment=environment(),

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from tailrace.core.errors import MissingExtraError
-from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Unit, decode_unit
 from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.history.rebuilding.units import run_unit
@@ -66,17 +65,15 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, processes: int | None = None, followers: Followers | None = None) -> None:
-        """``followers``: tasks along the tape run in this process, and are kept there for the next round."""
+    def __init__(self, processes: int | None = None) -> None:
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
-        self._followers = followers
         self._idle: list[ChildProcess] = []
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""
-        if self.processes == 1 or len(units) == 1 or self._followers is not None:
+        if self.processes == 1 or len(units) == 1:
             for unit in units:
-                yield run_unit(unit, self._followers)
+                yield run_unit(unit)
                 on_progress()
             return
         waiting = [unit.encode() for unit in reversed(units)]

@@ -1,9 +1,8 @@
-"""Failures that are new in a rebuild: of a handler, or of a record's decoding, that succeeded before.
+"""Failures in stages: of a handler, or of a record's decoding.
 
-A failure that is on the tape is skipped, as in the first run. Any other is new: the code has changed, or is
-not deterministic. The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter
-that the service would have written, and reports it. As in a service, a mistake in the code stops the rebuild
-even then, unless the rebuild or the app sets ``dead-letter-all``.
+The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter that the service would have written,
+and reports it. As in a service, a mistake in the code stops the rebuild even then, unless the rebuild or the app sets
+``dead-letter-all``. (Along the tape, units that are on the tape as failed are skipped, and any other failure is a difference.)
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ class Failed:
     on_error: OnError = "stop"
     shown: list[str] = field(default_factory=list[str])
     count: int = 0
-    records: list[BadRecordError] = field(default_factory=list[BadRecordError])
-    """The refusals of this commit. Whether the first run refused these records too is known at the commit."""
 
     def note(self, error: Failure) -> None:
         """Add a failure."""
@@ -58,7 +55,6 @@ class Failed:
         """Decide about a failure: see ``units.NewFailures``."""
         policy = self.on_error
         if isinstance(failure, BadRecordError):
-            self.records.append(failure)
             if declared == policy == "stop":
                 failure.hint = STOP_HINT
                 raise failure

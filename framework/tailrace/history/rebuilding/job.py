@@ -22,7 +22,7 @@ import msgspec
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "canonical"]
-UnitKind: TypeAlias = Literal["sends", "task", "stage"]
+UnitKind: TypeAlias = Literal["task", "stage"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -93,12 +93,6 @@ class Job(Settled, frozen=True, kw_only=True):
     def stand_of(self, partition: int) -> StandOf | None:
         """The cut at which the task of a partition ends; None: where its inputs do."""
         return self.stands[partition] if self.stands else None
-
-    @property
-    def lenient(self) -> bool:
-        """Whether totals may differ from the tape's: by other code, dead letters or missing history."""
-        request = self.request
-        return request.failures.lenient or request.failures.on_error != "stop" or request.source.after_deleted
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):

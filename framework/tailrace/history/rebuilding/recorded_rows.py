@@ -1,8 +1,8 @@
 """Checks whether rebuilt rows are the service's own: compares each with the row stored in the changelog.
 
-Theory. The cut and the counts of every commit are compared with the tape, but values are not on it. Corrected
-code that keeps its version counts the same and stores other values. Its snapshot is another state, and must
-not count as part of the service's history: a folder filled with it would differ from the changelog.
+Theory. The counts and the outputs of every commit are compared with the tape, but values of state are not on it. Code that was
+changed may count and emit the same and store other values. Its results are not those that are recorded, so this is an error.
+If declarations were changed since the first commit, what is stored has another form, and is not compared.
 
 What the changelog tells about a row as of a position, although it is compacted and grows::
 
@@ -28,6 +28,7 @@ from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import shown_key
+from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.changelog import changes
 from tailrace.history.reading.stretches import batches
@@ -41,26 +42,35 @@ _AT_ONCE = 2_000_000
 """Most rows compared in one pass: some 200 bytes each."""
 _SHOWN = 3
 _DELETED = hash(None)
-
-_OTHER_CODE = (
-    "the code is not the one that ran, though its version is the same (another order of fields is enough), or it is "
-    "not deterministic"
+_OTHER_FORM = (
+    "the declarations are not those of the first commit, so rows have another form than the service's and are not compared. A "
+    "service begins with this snapshot with --replace-state, or beside under another name (--as)"
 )
 
 
 def compare_rows(
-    past: HistorySource, number: int, position: int, state: StateFiles, found: Callable[[], Rows]
+    past: HistorySource,
+    number: int,
+    position: int,
+    state: StateFiles,
+    found: Callable[[], Rows],
+    wanted: Callable[[bytes], bool] = lambda _: True,
 ) -> RowComparison:
     """Compare the rows of a task that has the service's cut with the rows in the changelog below a position.
 
-    ``found`` returns the rows of its keys, from the start at each call.
+    ``found`` returns the rows of its keys, from the start at each call; ``wanted``: which rows of the changelog are those of its
+    keys. Raises ReplayDivergedError: a row differs.
     """
-    check = _Check(past, number, position, 1 + state.rows // _AT_ONCE)
+    check = _Check(past, number, position, 1 + state.rows // _AT_ONCE, wanted)
     schema = [(rows.SCHEMA_ROW, state.schema)] if state.schema else []
     with past.compaction_paused():
         for share in range(check.shares):
             check.compare(share, chain(schema, found()))
-    return RowComparison(check.same, check.other, check.note())
+    if rows.SCHEMA_ROW in check.shown:
+        return RowComparison(note=f"partition {number}: {_OTHER_FORM}")
+    if check.other:
+        raise check.error()
+    return RowComparison(check.same)
 
 
 @dataclass
@@ -71,6 +81,7 @@ class _Check:
     number: int
     position: int
     shares: int
+    wanted: Callable[[bytes], bool]
     same: int = 0
     other: int = 0
     shown: list[bytes] = field(default_factory=list[bytes])
@@ -97,6 +108,7 @@ class _Check:
             found = changes(place, self._of(share, records))
             stored.update(zip(found, map(hash, found.values()), strict=True))
         stored.pop(rows.CUT_ROW, None)
+        stored = {row: digest for row, digest in stored.items() if self.wanted(row)}
         later: set[bytes] = set()
         for records in batches(self.past.log, *place, self.position):
             later.update(changes(place, self._of(share, records)))
@@ -107,16 +119,15 @@ class _Check:
             return records
         return [one for one in records if crc32(one.key or b"") % self.shares == share]
 
-    def note(self) -> str:
-        """The note about rows that differ; empty if none does."""
-        if not self.other:
-            return ""
-        named = [*dict.fromkeys(_named(self.past.plan, row) for row in self.shown)]
+    def error(self) -> ReplayDivergedError:
+        """The error that names the first rows that differ."""
+        plan = self.past.plan
+        named = [*dict.fromkeys(_named(plan, row) for row in self.shown)]
         more = ["…"] if self.other > len(self.shown) else []
-        return (
-            f"partition {self.number}: {counted(self.other, 'row')} {'is' if self.other == 1 else 'are'} not "
-            f"what the service has stored ({', '.join(named + more)}): {_OTHER_CODE}. A service begins with "
-            "this snapshot with --replace-state, or beside under another name (--as)"
+        return ReplayDivergedError(
+            f"at the last commit of app {plan.app!r} partition {self.number}, {counted(self.other, 'row')} "
+            f"{'is' if self.other == 1 else 'are'} not what the service has stored ({', '.join(named + more)})",
+            hint="The code was changed, or it depends on something that is not on the tape.",
         )
 
     def _note(self, row: bytes, *, same: bool) -> None:
@@ -124,7 +135,7 @@ class _Check:
             self.same += 1
             return
         self.other += 1
-        if len(self.shown) < _SHOWN:
+        if len(self.shown) < _SHOWN or row == rows.SCHEMA_ROW:
             self.shown.append(row)
 
 

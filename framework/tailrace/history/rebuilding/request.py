@@ -51,7 +51,7 @@ class Source(Past, frozen=True, kw_only=True):
     base_id: str = "latest"
     """Id or name of the base."""
     after_deleted: bool = False
-    """Skip the records that the log has deleted."""
+    """In stages: skip the records that the log has deleted."""
     ends: Ends | None = None
     """The ends of all topics that are read; None: those at the beginning of the rebuild."""
 
@@ -65,19 +65,15 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the savepoint; None: the snapshot is not a savepoint."""
     outputs: str = "none"
     """``none`` or ``parquet:URI``."""
-    incremental: bool = False
-    """Along the tape, from a base in the same place: the snapshot has only what has changed since the base, its parent."""
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rebuild does about failures, and about differences from the service."""
+    """What a rebuild does about failures, and about another environment."""
 
     on_error: OnError = "stop"
-    """For a failure that the service did not have: of a handler, or of decoding a record."""
+    """In stages, for a failure of a handler, or of decoding a record."""
     any_environment: bool = False
     """Accept another Python, msgspec or time zone data than the first run had."""
-    lenient: bool = False
-    """Continue if the result differs from the service's."""
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,11 +106,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the rebuild may stop before the last commit."""
         return self.until.any or self.as_of_ms is not None
 
-    @property
-    def partial(self) -> bool:
-        """Whether the rebuild may leave out a part of history."""
-        return self.limited or bool(self.keys) or self.source.after_deleted
-
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""
         return dataclasses.replace(self.until.of(partition), as_of_ms=self.as_of_ms) if self.limited else None
@@ -140,28 +131,12 @@ def checked(request: Request) -> Request:
             hint=f"Use none or {PARQUET}URI. To have them in a topic, append what these files hold: tailrace log append, or Spark.",
         )
     source, work = request.source, request.execution.work
-    if request.to.incremental:
-        _check_incremental(request)
     return replace(
         request,
         source=replace(source.absolute(), base=None if source.base is None else Place.at(source.base).uri),
         to=replace(request.to, uri=Place.at(request.to.uri).uri),
         execution=replace(request.execution, work=None if work is None else str(Path(work).absolute())),
     )
-
-
-def _check_incremental(request: Request) -> None:
-    base = request.source.base
-    if request.order != "tape" or request.partial:
-        raise OptionError(
-            "an incremental snapshot is made along the tape, of all keys, to the last commit",
-            hint="Make a full one.",
-        )
-    if base is None or Place.at(base).uri != Place.at(request.to.uri).uri:
-        raise OptionError(
-            "an incremental snapshot lies where its parent does, from which it continues",
-            hint="Name a base in the place of the snapshot.",
-        )
 
 
 def task_settings() -> TaskSettings:

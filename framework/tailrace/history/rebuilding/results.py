@@ -6,7 +6,7 @@ each of which is filled in one place::
 
     UnitResult         the unit, its notes, and the reason if it failed
       Work             the effort of this attempt
-      NewFailures      failures that the service did not have
+      NewFailures      failures in stages
       TaskResult       for each task that the unit has brought to its end: its cut and its counts
         StateFiles     its rows in the snapshot
         RowComparison  the comparison of these rows with the service's
@@ -57,8 +57,8 @@ class RowComparison(msgspec.Struct, frozen=True):
     """The comparison of a task's rows with the changelog. Made by ``recorded_rows.compare_rows``."""
 
     same: int = 0
-    different: int = 0
     note: str = ""
+    """Why none were compared."""
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class Work(msgspec.Struct):
 
 
 class NewFailures(msgspec.Struct, frozen=True):
-    """Records and timers that failed in the rebuild, but not in the service."""
+    """Records and timers that failed in stages, and went to the dead letters as the rebuild says."""
 
     count: int = 0
     shown: tuple[str, ...] = ()

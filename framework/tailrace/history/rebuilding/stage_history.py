@@ -7,14 +7,15 @@ earlier stages (``sends``). Of what the log has in these topics, the following c
     it was in flight at the base       yes, as no stage of this rebuild sends it again
     it was redriven                    after all others, for operators that have not handled its original: ``redriven_history``
 
-Along with the records there are the watermarks that other services have published: they are read at every hundredth offset.
+Along with the records there are the watermarks that other services have published, each at the
+position from which on it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import groupby, islice
 
 import msgspec
 
@@ -46,10 +47,9 @@ from tailrace.history.rebuilding.sends import (
     sorted_apart,
 )
 from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.log.publications import Heard
 from tailrace.state.snapshots import FileInfo
 
-_LOOK_EVERY = 100
-"""Number of offsets between two reads of published watermarks."""
 _READ_AT_ONCE = 10_000
 
 
@@ -294,23 +294,19 @@ def _published(
                 continue
             found: dict[int, list[tuple[int, int | None]]] = {source: [] for source in sources}
             before: dict[int, int | str] = {}
-            at = log.start_offset(name, number)
-            reader.seek(name, number, at)
-            while True:
-                for source, mark in upstream.news(index).items():
+            seen: dict[str, int | None] = {}
+            start = log.start_offset(name, number)
+            of = past.one_commit_log.published_in(name, number)
+            for at, group in groupby(of, key=lambda one: max(start, one.position)):
+                if at > ends[name]:
+                    break
+                news = Heard()
+                for one in group:
+                    news.add(one.name, one.watermark_ms)
+                for source, mark in upstream.heard(index, news.news(seen)).items():
                     if mark != before.get(source, NO_WATERMARK):
                         before[source] = mark
                         found[source] += _marks_at(at, mark, upstream.last_ms(source))
-                if at >= ends[name]:
-                    break
-                stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
-                while at < stop:
-                    after = reader.fetch(name, number, stop - at).next_offset
-                    if after == at:
-                        break
-                    at = after
-                if at < stop:
-                    break
             for source, marks in found.items():
                 yield plan.sources[source], marks
 

@@ -74,9 +74,7 @@ def settle_in_stages(
             "what the app sends to itself comes from this code, and not from what is recorded: in "
             f"{counted(stages.count, 'stage')} along the graph"
         )
-    if one_order := [
-        one.name for one in plan.operators if not one.ordered and not _reads_one(plan, one, own)
-    ]:
+    if one_order := in_one_order(plan):
         notes.append(
             f"{listed(one_order, _SHOWN)}: on arrival, of several inputs or of what the app sends itself. In a service that depends on "
             "the schedule, and here on the event times: results may differ in this order alone"
@@ -98,6 +96,12 @@ def settle_in_stages(
         end_clock_ms=0 if request.limited else _end_clock_ms(past, settled),
         first_ms=_first_ms(request, past, settled, is_new=base is None),
     )
+
+
+def in_one_order(plan: Plan) -> list[str]:
+    """The operators that handle on arrival, and not one input from outside alone: in stages their order is one of several."""
+    own = own_inputs(plan)
+    return [one.name for one in plan.operators if not one.ordered and not _reads_one(plan, one, own)]
 
 
 def _reads_one(plan: Plan, operator: OperatorPlan, own: Mapping[str, InputPlan]) -> bool:

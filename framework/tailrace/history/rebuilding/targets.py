@@ -15,7 +15,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
-from tailrace.core.engine.stages import own_inputs
+from tailrace.core.engine.stages import has_circle, own_inputs
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError
 from tailrace.history.provenance.judging import check_base
@@ -32,12 +32,13 @@ from tailrace.history.reading.replayable import (
     gone,
 )
 from tailrace.history.reading.stretches import first
+from tailrace.history.reading.tape_records import last_version
 from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.job import Settled, SettledOrder, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.stage_targets import settle_in_stages
-from tailrace.log.interface import Ends
+from tailrace.log.interface import Ends, TopicPartition
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -108,18 +109,47 @@ def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[s
     if request.order == "canonical":
         return "canonical", tuple(_replaced(past))
     if request.order == "tape":
+        _check_strict(request)
         with naming_canonical():
             AppHistory(plan, log)
         return "tape", ()
-    if plan.tape_topic not in log.topics():
-        note = "the app has never run on this log: in stages, as there is no tape"
-        return "canonical", (note, *_replaced(past))
-    if request.source.base is None and any(
-        log.start_offset(plan.tape_topic, n) for n in range(plan.partitions)
-    ):
-        note = "the beginning of the tape is deleted: in stages"
-        return "canonical", (note, *_replaced(past))
+    if why := _why_in_stages(request, past):
+        return "canonical", (f"{why}: in stages", *_replaced(past))
     return "tape", ()
+
+
+def _why_in_stages(request: Request, past: HistorySource) -> str:
+    """Why a rebuild does not go along the tape if its order is not given; empty if it does."""
+    plan, log = past.plan, past.log
+    if plan.tape_topic not in log.topics():
+        return "the app has never run on this log, so there is no tape"
+    places = [TopicPartition(plan.tape_topic, number) for number in range(plan.partitions)]
+    if request.source.base is None and any(log.start_offset(*one) for one in places):
+        return "the beginning of the tape is deleted"
+    for given, option in _only_in_stages(request):
+        if given:
+            return f"{option} is given"
+    others = {last_version(log, one) for one in places} - {"", plan.version}
+    if others and not has_circle(plan):
+        return f"the tape was written by version {max(others)!r}, and this code is version {plan.version!r}"
+    return ""
+
+
+def _only_in_stages(request: Request) -> tuple[tuple[bool, str], ...]:
+    return (
+        (request.failures.on_error != "stop", f"--on-error {request.failures.on_error}"),
+        (request.source.after_deleted, "--after-deleted"),
+    )
+
+
+def _check_strict(request: Request) -> None:
+    """Refuse what the tape, which allows no difference, does not go with."""
+    for given, option in _only_in_stages(request):
+        if given:
+            raise OptionError(
+                f"--order tape does not go with {option}: along the tape, everything is as it was recorded",
+                hint=f"Leave {option} out, or rebuild with --order canonical.",
+            )
 
 
 def _check_as_of(request: Request) -> None:
@@ -145,14 +175,6 @@ def _replaced(past: HistorySource) -> Iterator[str]:
 
 # --- along the tape: each task ends at its last commit, or at a limit before it
 
-_COUNTED_ALL = (
-    "events, timers and outputs are counted as the service's tape has them, what is left out included"
-)
-_NOT_COMPARED = (
-    "what the app sends to itself is taken as it was recorded: without the deleted records it cannot be compared with "
-    "what this code sends. --order canonical reads what this code sends"
-)
-
 
 def settle_along_tape(
     request: Request, past: HistorySource, base: Snapshot | None, settled: Settled
@@ -174,11 +196,8 @@ def settle_along_tape(
     for begun, _ in beginnings:
         at = begun.partition, begun.snapshot, begun.decoded
         check_after_beginning(plan, request.until, *at, asked=base is not None)
-    notes = [*_deleted(request, past, beginnings)]
-    notes += [_COUNTED_ALL] if notes else []
-    notes += _begun_with(request, beginnings)
-    notes += [_NOT_COMPARED] if request.source.after_deleted and own_inputs(plan) else []
-    return replace(settled, notes=(*settled.notes, *notes))
+    _check_deleted(past, beginnings)
+    return replace(settled, notes=(*settled.notes, *_begun_with(request, beginnings)))
 
 
 def _check_inputs(plan: Plan, cuts: Sequence[tape.Cut]) -> None:
@@ -233,10 +252,8 @@ def _first_ms(past: HistorySource) -> int:
     return min(found, default=0)
 
 
-def _deleted(
-    request: Request, past: HistorySource, beginnings: list[tuple[Beginning, tape.Cut]]
-) -> Iterator[str]:
-    """Find deleted records of the inputs: return notes if the request accepts it, else raise an error."""
+def _check_deleted(past: HistorySource, beginnings: list[tuple[Beginning, tape.Cut]]) -> None:
+    """Raises OffsetGoneError: the log has deleted records that the tape names."""
     for begun, cut in beginnings:
         number = begun.partition
         if begun.snapshot is not None:
@@ -244,12 +261,9 @@ def _deleted(
             continue
         check_tape_begins(past, number)
         for name, began in begun.positions.items():
-            start = past.log.start_offset(name, number)
-            if start <= began or cut.positions.get(name, began) <= began:
-                continue  # from where it has read nothing, it misses nothing
-            if not request.source.after_deleted:
+            # from where it has read nothing, it misses nothing
+            if past.log.start_offset(name, number) > began < cut.positions.get(name, began):
                 raise gone(past.log, name, number, began, "rebuild", WITHOUT_DELETED)
-            yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
 
 
 def _begun_with(request: Request, beginnings: list[tuple[Beginning, tape.Cut]]) -> Iterator[str]:

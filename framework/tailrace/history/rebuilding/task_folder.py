@@ -23,25 +23,13 @@ from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 
 class TaskFolder:
-    """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder.
+    """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder."""
 
-    ``kept``: a store of somebody else, who closes it.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        number: int,
-        tasks: Path,
-        attempt: str,
-        memory: StateMemory,
-        kept: RocksStore | MemoryStore | None = None,
-    ) -> None:
+    def __init__(self, job: Job, number: int, tasks: Path, attempt: str, memory: StateMemory) -> None:
         self._path = tasks / f"{number}-{attempt}"
         self._path.mkdir(parents=True)
-        self._is_kept = kept is not None
-        self.store: RocksStore | MemoryStore = MemoryStore() if kept is None else kept
-        if kept is None and job.request.execution.store == "rocks":
+        self.store: RocksStore | MemoryStore = MemoryStore()
+        if job.request.execution.store == "rocks":
             identity = StateIdentity(job.app, number)
             self.store = RocksStore(self._path / "state", identity, memory)
         self.outputs: BlockWriter | None = None
@@ -54,8 +42,7 @@ class TaskFolder:
     def __exit__(self, *raised: Any) -> None:
         if self.outputs is not None:
             self.outputs.close()
-        if not self._is_kept:
-            self.store.close()
+        self.store.close()
         shutil.rmtree(self._path, ignore_errors=True)
 
     @property
@@ -104,17 +91,14 @@ def write_rows(
     state: Iterable[tuple[bytes, bytes]],
     schema: bytes,
     past: HistorySource | None = None,
-    gone: Iterable[bytes] | None = None,
     messages: Iterable[InputRecord] = (),
 ) -> StateFiles:
-    """Write the rows of a task, ascending, and ``messages`` in flight to it. With ``past``, these are those of the log. ``gone``: the rows
-    are those that have changed since the parent of an incremental snapshot, and these are deleted.
-    """
+    """Write the rows of a task, ascending, and ``messages`` in flight to it. With ``past``, these are those of the log."""
     counted, waiting = _Counted(state, names=bool(job.request.keys)), None
     if past is not None and not job.request.limited and not job.request.keys:
         flight = InFlight(past, {one.partition: one.cut for one in job.targets}, job.ends)
         waiting, messages = flight.waiting(number), flight.messages(number)
-    files = write_task(job.folder, number, attempt, counted, messages=messages, deleted=gone)
+    files = write_task(job.folder, number, attempt, counted, messages=messages)
     return StateFiles(files, schema, counted.keys, counted.rows, tuple(counted.named), waiting)
 
 

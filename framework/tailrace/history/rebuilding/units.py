@@ -14,12 +14,11 @@ from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.failures import naming_canonical
-from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
 from tailrace.history.rebuilding.stage_unit import run_stage
-from tailrace.history.rebuilding.tape_unit import run_sends, run_task
+from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.processes.app_loading import find_app
@@ -28,12 +27,12 @@ from tailrace.processes.network_guard import watch_network
 _SHOWN = 5
 
 
-def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
+def run_unit(unit: Unit) -> UnitResult:
     """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and
     twice at once.
 
     An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other
-    error is raised: the unit may be run again. ``followers``: tasks along the tape are kept there.
+    error is raised: the unit may be run again.
     """
     work = WorkFolder(Path(unit.job.work))
     done = work.result(unit.name)
@@ -48,10 +47,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics)
             with naming_canonical() if taped else nullcontext():
-                if unit.kind == "task" and followers is not None:
-                    result = run_task(unit, past, work, attempt, followers=followers)
-                else:
-                    result = _RUNS[unit.kind](unit, past, work, attempt)
+                result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))
     return work.finish(unit, result)
@@ -83,7 +79,6 @@ def _other_code(noted: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
-    "sends": run_sends,
     "task": run_task,
     "stage": run_stage,
 }

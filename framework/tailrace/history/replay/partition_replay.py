@@ -11,7 +11,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import CommitBatch, Task
-from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError, TailraceError
+from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.outputs import OutputComparison
@@ -24,7 +24,7 @@ from tailrace.history.reading.driving import (
     Step,
     TapeSink,
     drive_along_tape,
-    other_version,
+    equal_versions,
     replay_of,
 )
 from tailrace.history.reading.replayable import ELSEWHERE, check_kept
@@ -58,6 +58,8 @@ class PartitionReplay(TapeSink):
         super().__init__(store, CommitPolicy(at=frozenset(map(_tape_of, self._live))))
         self._outputs, self._on_progress = outputs, on_progress
         self._step: Step | None = None
+        self._differing = ""
+        """What ends the replay, if that is a commit that differs."""
         self._done = self._records_before = 0
 
     def run(self) -> None:
@@ -87,7 +89,10 @@ class PartitionReplay(TapeSink):
         report.timers += totals.fired - start.fired
         for one in () if self._options.limits.any else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
-        self._report_differences(replay, before)
+        report.note(*equal_versions(replay))
+        self._report_outputs()
+        if self._differing and report.differences.count == before:  # no output shows it
+            report.differences.add(Difference(kind="commit", partition=number, where=self._differing))
 
     def _replay(self, cut: tape.Cut, begun: Beginning, watch: Watch) -> Replay:
         options = self._options
@@ -101,24 +106,24 @@ class PartitionReplay(TapeSink):
             watch=None if watch.observer is None and watch.keys is None else watch,
             settings=options.settings,
             limit=options.limits.of(self._number),
-            lenient=options.compare,
             any_environment=options.any_environment,
         )
 
     def _drive(self, replay: Replay, cut: tape.Cut) -> None:
-        """Drive the task. If the replay compares, an error that ends it is a difference."""
+        """Drive the task. If the replay compares, the difference that ends it is reported."""
         tapes = self._history.tapes(self._number, cut.tape)
         try:
             if not drive_along_tape(replay, tapes, cut.tape, self):
                 self._report.limit_reached = True
-        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
+        except ReplayDivergedError as error:
             if not self._options.compare:
                 raise
-            difference = Difference(kind="handler", partition=self._number, where=str(error))
-            self._report.differences.add(difference)
-            self._report.note(
-                f"the state of partition {self._number} is not compared: its replay ended before its end"
-            )
+            if replay.is_at_end:
+                self._differing = error.what
+            else:
+                found = Difference(kind="handler", partition=self._number, where=error.what)
+                self._report.differences.add(found)
+            self._report.note(f"partition {self._number} is not compared any further: {error.what}")
             self._live.clear()
 
     def _is_of_this_history(self, live: LiveState) -> bool:
@@ -131,10 +136,6 @@ class PartitionReplay(TapeSink):
             where = f"{live.name} stands after a commit that this log does not have: {found.why}"
             self._report.differences.add(Difference(kind="position", partition=self._number, where=where))
         return not is_other
-
-    def other_code(self, version: str, /) -> None:
-        """See ``TapeSink.other_code``."""
-        self._report.note(other_version(version, self._plan.version))
 
     def failed(self, task: Task, step: Step, _error: TailraceError, /) -> None:
         """See ``TapeSink.failed``. The outputs emitted until then can be compared."""
@@ -194,17 +195,15 @@ class PartitionReplay(TapeSink):
             if name not in report.compared:
                 report.compared.append(name)
 
-    def _report_differences(self, replay: Replay, before: int) -> None:
-        """Report the differences in outputs, and one in a commit that no output or row shows. ``before``: so many had been found."""
+    def _report_outputs(self) -> None:
+        """Report the outputs that differ, key by key."""
         found, outputs = self._report.differences, self._outputs
-        if outputs is not None:
-            wanted = outputs.wanted()
-            live = self._history.outputs({self._number: wanted}) if wanted else {}
-            outputs.report(live.get(self._number, {}), found)
-        if replay.difference is not None and found.count == before:
-            where = replay.difference.what
-            found.add(Difference(kind="commit", partition=self._number, where=where))
-        if outputs is not None and outputs.gone:
+        if outputs is None:
+            return
+        wanted = outputs.wanted()
+        live = self._history.outputs({self._number: wanted}) if wanted else {}
+        outputs.report(live.get(self._number, {}), found)
+        if outputs.gone:
             self._report.note(f"{outputs.gone:,} outputs were not compared: the log has deleted them")
 
 

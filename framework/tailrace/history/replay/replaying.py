@@ -9,8 +9,9 @@ The replay compares, byte by byte:
 Partitions are replayed one after the other. The replay writes only to its own store. The service may be
 running meanwhile: a partition is replayed up to its last commit at the moment when its replay begins.
 
-A replay stops at the first difference, unless it compares: then it continues, so that it can report
-differences key by key. Only a handler that fails, and did not fail before, ends the replay of its partition.
+Any code may be replayed whose results equal what is recorded. The replay of a partition ends at the first commit that differs
+from its tape. If the replay compares, this is reported, with the outputs of the commit key by key, and the other partitions
+follow; otherwise it is an error.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine import tape
 from tailrace.core.engine.migrating import ActorMigration
 from tailrace.core.errors import SnapshotMismatchError, UsageError
-from tailrace.history.reading.stretches import last
-from tailrace.history.reading.tape_records import tape_record
+from tailrace.history.reading.tape_records import last_version
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry, write_task
@@ -166,11 +165,5 @@ def _versions(plan: Plan, log: OneCommitLog) -> dict[int, str]:
     """By partition, the version of the app that has written the state of its task."""
     if plan.tape_topic not in log.topics():
         return {}
-    return {number: _version(plan, log, number) for number in range(plan.partitions)}
-
-
-def _version(plan: Plan, log: OneCommitLog, number: int) -> str:
-    """The version of the app that has written the state of a task, by its tape; "" if that has not begun."""
-    place = TopicPartition(plan.tape_topic, number)
-    found = last(log, *place, lambda record: tape_record(place, record).version is not None)
-    return "" if found is None else tape_record(place, found).version or ""
+    places = [TopicPartition(plan.tape_topic, number) for number in range(plan.partitions)]
+    return {place.partition: last_version(log, place) for place in places}

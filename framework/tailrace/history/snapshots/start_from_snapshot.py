@@ -245,12 +245,16 @@ class _Task:
             return f"nothing to do: the state already begins with snapshot {self._id}"
         old = TopicPartition(at_generation(plan, replaced).changelog_topic, self._number)
         before = last_cut(log, old, of_replaced=True)
-        if before is None or provenance_of(here).snapshot != self._id:
+        lost = before is None and log.end_offset(plan.tape_topic, self._number) > 0
+        if lost or provenance_of(here).snapshot != self._id:
             raise SnapshotMismatchError(
                 f"{plan.changelog_topic!r} partition {self._number} does not have the rows of the snapshot {self._id}, or there is no "
                 "state for it to replace",
                 hint="Has another program written to it, or deleted records? Return with 'tailrace upgrade ... --rollback'.",
             )
+        if before is None:  # the version before has not committed this task
+            self._seed(self._cut.tape, self._cut.totals, None, committed)
+            return "seeded"
         live = tape.decode_cut(before.value or b"")
         check_same_moment(plan, log, self._snapshot, self._number, live, cuts_only=True)
         self._seed(live.tape, live.totals, None, committed, before)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +14,7 @@ from tailrace.core.names import tape_of, upgrades_of
 from tailrace.history.reading.upgrades import Upgrade, last_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.planning import RebuildPlan
-from tailrace.history.rebuilding.request import Order
-from tailrace.lab.upgrade.steps import Say, Sides, Steps, UpgradeReport, first_that_goes
+from tailrace.lab.upgrade.steps import Say, Sides, Steps, UpgradeReport
 from tailrace.lab.versions import About, Version, placed
 from tailrace.log.interface import TopicSettings
 from tailrace.log.opening import open_log
@@ -57,8 +54,7 @@ class Upgrading:
     """An upgrade of ``wanted``. The processes of the versions end with ``stack``."""
 
     def __init__(self, wanted: Wanted, stack: ExitStack, say: Say = lambda _: None) -> None:
-        self._wanted, self._say, self._followers = wanted, say, ""
-        stack.callback(lambda: shutil.rmtree(self._followers, ignore_errors=True))
+        self._wanted, self._say = wanted, say
         places = [placed(one, stack) for one in (wanted.old, wanted.new)]
         if wanted.rollback:
             places.reverse()
@@ -71,17 +67,7 @@ class Upgrading:
         old_is, new_is = (one.ask("about", About, reference=one.place.reference) for one in (old, new))
         log = stack.enter_context(closing(open_log(wanted.log)))
         uri = Place.at(wanted.snapshots).uri
-        self._sides = Sides(
-            old,
-            new,
-            old_is,
-            new_is,
-            log,
-            wanted.log,
-            uri,
-            wanted.where,
-            str(Path(Place.at(uri).path) / old_is.app / "_work" / "followers"),
-        )
+        self._sides = Sides(old, new, old_is, new_is, log, wanted.log, uri, wanted.where)
         self.app = old_is.app
         self._check()
 
@@ -119,14 +105,11 @@ class Upgrading:
         self._state()
         old, new, rebuild = self._sides.old_is, self._sides.new_is, None
         if not self._wanted.rollback:
-            rebuild = first_that_goes(self._planned)
+            request = self._sides.request("auto", None)
+            rebuild = self._sides.new.ask("planned", RebuildPlan, request=request)
         return UpgradePlan(
             app=self.app, old=old.version, new=new.version, changes=[*_changes(old, new)], rebuild=rebuild
         )
-
-    def _planned(self, order: Order) -> RebuildPlan:
-        request = self._sides.request(order, None)
-        return self._sides.new.ask("planned", RebuildPlan, request=request)
 
     def run(self, reached: Say = lambda _: None) -> UpgradeReport:
         """Upgrade; ``reached``: see ``Steps``. Raises OptionError, and what a rebuild raises."""
@@ -137,7 +120,6 @@ class Upgrading:
         upgrade, before = self._state(), self._previous()
         log.create_topic(upgrades_of(self.app), TopicSettings(1))
         with closing(log.writer(upgrades_of(self.app))) as writer:
-            self._followers = self._sides.followers  # another command's, before
             return Steps(self._sides, upgrade, before, writer, self._say, reached).run()
 
     def cancel(self) -> bool:

@@ -21,9 +21,9 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
                                                                                        changelog; that of old is closed
     9  done      all tasks have begun with it        the log                           new runs
 
-Along the tape, rounds after the whole rebuild are incremental: one process keeps the stores of all tasks open (see
-``rebuilding.following``), so 5 costs what has happened since the round before, and 6 what has happened since ``near``. A command
-that was killed opens the stores with the last snapshot of a round, and if that was after 4, the gap grows with the number of rows.
+New is another version, so its rounds go in stages, each from the snapshot of the round before: 5 costs what has happened since
+then, and to read and write the rows once; 6 what has happened since ``near``. If operators feed each other there are no stages, and
+new follows the tape: that ends at the first result that is not the one of old.
 
 Up to 7 it can be given up: old runs, and nothing of it was changed. If 5 to 7 fail, it is given up by itself. From 8 on the
 way back is a *rollback*: an upgrade to old whose first round begins with the state that was kept. That one stands at the
@@ -39,13 +39,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.core.errors import (
-    EnvironmentMismatchError,
-    InputsChangedError,
-    ReplayDivergedError,
-    TailraceError,
-    TaskOwnedError,
-)
+from tailrace.core.errors import TailraceError, TaskOwnedError
 from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
@@ -64,7 +58,6 @@ _ROUNDS = 10
 _ROWS_IN_MEMORY = 500_000
 _NAP_S = 0.05
 _TELL_S = 15.0
-_NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError)
 
 
 class UpgradeReport(msgspec.Struct, kw_only=True):
@@ -93,8 +86,6 @@ class Sides(NamedTuple):
     uri: str
     where: Where
     """Of the first round, which may be made by Spark."""
-    followers: str
-    """Folder for the stores that new keeps between rounds."""
 
     @property
     def kept_uri(self) -> str:
@@ -111,16 +102,7 @@ class Sides(NamedTuple):
 
     def advance(self, request: Request, where: Where) -> RebuildReport:
         """Do a rebuild of new."""
-        given = {"request": request, "where": where, "followers": self.followers}
-        return self.new.ask("advance", RebuildReport, **given)
-
-
-def first_that_goes(do: Callable[[Order], T]) -> T:
-    """What ``do`` returns along the tape; in canonical order, if the new code cannot be run along the tape."""
-    try:
-        return do("auto")
-    except _NOT_ALONG_TAPE:
-        return do("canonical")
+        return self.new.ask("advance", RebuildReport, request=request, where=where)
 
 
 class Steps:
@@ -190,8 +172,7 @@ class Steps:
             self._round(self._named(len(made)), made)
             self._write_state()
             took_s = time.monotonic() - begun_s
-            # The first round along the tape after the whole rebuild opens the stores, which takes time for each row.
-            if made and (took_s < _SMALL_S or (len(made) > 1 and took_s > before_s / 2)):
+            if made and (took_s < _SMALL_S or took_s > before_s / 2):
                 return
             before_s = took_s
 
@@ -208,12 +189,12 @@ class Steps:
             )
             self._rebuild(order, (self._sides.uri, made[-1].id), name, is_small=is_small)
         elif not self._upgrade.rollback:
-            first_that_goes(lambda order: self._rebuild(order, None, name))
+            self._rebuild("auto", None, name)
         else:
             assert self._before is not None
             uri, kept = self._sides.kept_uri, self._before.kept
             base = uri, self._new("kept_beginning", str, uri=uri, kept=kept, name=self._named("from"))
-            first_that_goes(lambda order: self._rebuild(order, base, name))
+            self._rebuild("auto", base, name)
         self._reached("round")
 
     def _write_state(self) -> None:
@@ -231,8 +212,6 @@ class Steps:
             where = Where(workers=where.workers)
         if is_small:
             request, where = replace(request, execution=Execution(store="memory")), Where(workers=1)
-        if order == "tape" and base is not None and base[0] == self._sides.uri:
-            request = replace(request, to=replace(request.to, incremental=True))
         report = self._sides.advance(request, where)
         self.report.rounds += 1
         self.report.order = report.order

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -13,40 +12,27 @@ from tailrace.core.engine import tape
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import check_not_edited, taped_beginning
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine, Where, opened_engine
-from tailrace.history.rebuilding.following import followers_in
+from tailrace.history.rebuilding.engines import Where, opened_engine
 from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.log.opening import open_log, open_past
+from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshots, TaskEntry
 
 _NAP_S = 0.05
 
 
-def advance(plan: Plan, request: Request, where: Where, followers: str) -> RebuildReport:
-    """Rebuild. An incremental round keeps the stores of its tasks open in this process, in the folder ``followers``."""
-    if not request.to.incremental:
-        with opened_engine(where) as engine:
-            return rebuild(_ordered(plan, request), engine)
-    return rebuild(request, LocalEngine(1, followers_in(Path(followers))))
+def advance(_: Plan, request: Request, where: Where) -> RebuildReport:
+    """Rebuild."""
+    with opened_engine(where) as engine:
+        return rebuild(request, engine)
 
 
-def planned(plan: Plan, request: Request) -> RebuildPlan:
+def planned(_: Plan, request: Request) -> RebuildPlan:
     """The plan of a rebuild."""
-    return plan_rebuild(_ordered(plan, request))
-
-
-def _ordered(plan: Plan, request: Request) -> Request:
-    """A request in canonical order if the tape begins with a state: this code is to handle what came before it as well."""
-    if request.order != "auto" or request.source.base is not None:
-        return request
-    with closing(open_past(request.source)) as opened:
-        cuts = [AppHistory(plan, opened).committed(number).cut for number in range(plan.partitions)]
-    begun = any(cut is not None and tape.decode_cut(cut).base for cut in cuts)
-    return replace(request, order="canonical" if begun else "auto")
+    return plan_rebuild(request)
 
 
 def check_beginning(plan: Plan, log: str) -> None:

@@ -56,6 +56,7 @@ from tailrace.log.interface import (
     Fetch,
     OneCommitLog,
     Publication,
+    PublishedIn,
     Reader,
     RecordFilter,
     TopicPartition,
@@ -185,6 +186,20 @@ class ArchivedLog:
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         return {} if self._log is None else self._log.publications()
+
+    def published_in(self, topic: str, partition: int, /) -> list[PublishedIn]:
+        place = TopicPartition(topic, partition)
+        contents = (self._archive.content(place, chunk) for chunk in self.chunks(place))
+        found = [
+            PublishedIn(one.position, one.publisher, one.watermark_ms)
+            for of in contents
+            for one in of.published
+        ]
+        log = self.log_of(topic)
+        after = self.join(place) if self.chunks(place) else 0
+        return found + (
+            [one for one in log.published_in(topic, partition) if one.position >= after] if log else []
+        )
 
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition], /

@@ -5,6 +5,7 @@ It may be killed at any moment and run again: see ``layout``. One at a time writ
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tailrace.log.archive.archived_log import joined_chunks
 from tailrace.log.archive.files import write_chunk
 from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.interface import OneCommitLog, TopicPartition, TopicSettings
+from tailrace.log.publications import Heard
 from tailrace.log.same_topics import check_same
 from tailrace.log.topic_rules import unknown_topic
 
@@ -113,7 +115,11 @@ class _Archiving:
         chunks = self.archive.chunks(place)
         self._sweep(place, chunks[-1].stop if chunks else 0)
         start = position = chunks[-1].stop if chunks else self.log.start_offset(*place)
-        records, published = list[InputRecord](), list[Published]()
+        records = list[InputRecord]()
+        waiting, before = deque(self.log.published_in(*place)), Heard()
+        while waiting and waiting[0].position <= position:
+            before.add(*waiting.popleft()[1:])
+        published = [Published(position, one.name, one.watermark_ms) for one in before.news({})]
         with closing(self.log.reader({place: position})) as reader:
             while position < end:
                 most = min(_AT_ONCE, self.most - len(records))
@@ -121,9 +127,8 @@ class _Archiving:
                 records += (record for record in fetch.records if record.offset < end)
                 is_stuck = fetch.next_offset == position
                 position = min(fetch.next_offset, end)
-                published += (
-                    Published(position, one.name, one.watermark_ms) for one in reader.published(*place)
-                )
+                while waiting and waiting[0].position <= position:
+                    published.append(Published(*waiting.popleft()))
                 if is_stuck:
                     break  # the rest is hidden by a transaction that is open
                 if len(records) >= self.most:

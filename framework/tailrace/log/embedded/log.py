@@ -21,9 +21,10 @@ from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.tasks import EmbeddedTasks, owner_of
 from tailrace.log.embedded.view import View
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
-from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.interface import Cleaned, Ends, PublishedAt, PublishedIn, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
 from tailrace.log.plain_log import PlainLog
+from tailrace.log.publications import in_partition
 from tailrace.log.routing import Router
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
 from tailrace.log.topic_rules import PlainAdmin, check_existing
@@ -171,6 +172,9 @@ class EmbeddedLog(PlainLog):
     def published(self, topic: str, /) -> list[PublishedAt]:
         with self._view.moment() as rows:
             return [PublishedAt(*one[1:]) for one in rows.published(rows.topic(topic).first_place, 0)]
+
+    def published_in(self, topic: str, partition: int, /) -> list[PublishedIn]:
+        return in_partition(self.published(topic), partition)
 
     def placer(self, _scratch: str, /) -> EmbeddedPlacer:
         return EmbeddedPlacer(self._appender)

@@ -17,7 +17,7 @@ from tailrace.core.errors import LogUnavailableError, OptionError, TaskOwnedErro
 from tailrace.core.names import tape_of, task_of
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
-from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.interface import Cleaned, Ends, PublishedAt, PublishedIn, TopicPartition, TopicSettings
 from tailrace.log.kafka.administration import KafkaAdmin
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
@@ -33,6 +33,7 @@ from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.options import LogOptions
+from tailrace.log.publications import in_partition
 from tailrace.log.routing import Router
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
@@ -196,6 +197,9 @@ class KafkaLog:
                 last[name] = before_ms
             found.append(PublishedAt(name, watermark_ms, ends))
         return found
+
+    def published_in(self, topic: str, partition: int, /) -> list[PublishedIn]:
+        return in_partition(self.published(topic), partition)
 
     def ends(self, topics: Iterable[str], /) -> Ends:
         """See ``OneCommitLog.ends``, and ``consistent_ends``. LogUnavailableError: a transaction stays open."""
