@@ -258,7 +258,7 @@ class MemoryLog(MemoryOwners):
         return self._published.get(topic, ())
 
     def published_in(self, topic: str, partition: int) -> list[PublishedIn]:
-        """See ``OneCommitLog.published_in``."""
+        """What was published for a topic, by the position from which on it holds in one partition."""
         found = (PublishedAt(one.name, one.watermark_ms, ends) for one, ends in self.published(topic))
         return in_partition(found, partition)
 
