@@ -124,6 +124,17 @@ def test_the_work_tree_of_a_revision_is_removed_if_the_command_is_stopped(
     assert len(work_trees(repository)) == 1
 
 
+def test_a_work_tree_that_git_was_killed_in_making_is_removed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "code")
+    with ExitStack() as closing:
+        placed("number-0:shop:app", closing)
+        (tree,) = (one for one in work_trees(repository) if "tailrace-ab-" in one)
+        subprocess.run(["git", "worktree", "lock", tree.split()[0]], check=True)
+    assert len(work_trees(repository)) == 1
+
+
 def test_an_interpreter_without_tailrace_is_named(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

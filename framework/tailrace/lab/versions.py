@@ -92,8 +92,8 @@ def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str, tuple[st
 
 
 def _removed(tree: Path) -> None:
-    if tree.exists():
-        _git(["worktree", "remove", "--force", str(tree)], "the work tree cannot be removed")
+    if tree.exists():  # forced twice: git leaves one locked that it was killed in making
+        _git(["worktree", "remove", "--force", "--force", str(tree)], "the work tree cannot be removed")
 
 
 def _environment() -> dict[str, str]:
