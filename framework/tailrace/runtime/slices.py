@@ -153,7 +153,7 @@ class Slices:
         self._clocked = self._followed = False
         self._unchecked = settings.real_clock and not settings.accept_clock
         self._inputs = [_Input(one) for one in task.plan.inputs]
-        self._upstream = Upstream(task.plan, task.partition, log, reader)
+        self._upstream = Upstream(task.plan, log)
         self.published = PublishedWatermarks(task, published)
         if settings.after_end:
             task.reopen()
@@ -317,7 +317,8 @@ class Slices:
         The task and the reader are at the same position. That the writers are idle counts only at the end of the input.
         """
         task = self.task
-        for source, mark in self._upstream.news(number).items():
+        published = self._reader.published(task.plan.inputs[number].name, task.partition)
+        for source, mark in self._upstream.take(number, published).items():
             marks = task.watermarks
             last_ms = self._upstream.last_ms(source)
             steps: list[Callable[[], None]] = []

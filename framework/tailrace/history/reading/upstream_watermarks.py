@@ -29,7 +29,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import UnknownTopicError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
-from tailrace.log.interface import Log, Publication, Reader
+from tailrace.log.interface import Log, Publication
 
 IDLE: Final = "idle"
 """Stands for the watermark of a source whose writers hold no reader back."""
@@ -39,15 +39,13 @@ Published = int | None
 
 
 class Upstream:
-    """The publications for one task's sources (by number in the plan), up to the position of the reader."""
+    """The publications for a task's sources (by number in the plan), up to the position in its inputs."""
 
-    __slots__ = ("_last", "_log", "_partition", "_plan", "_published", "_reader", "inputs")
+    __slots__ = ("_last", "_log", "_plan", "_published", "inputs")
 
-    def __init__(self, plan: Plan, partition: int, log: Log, reader: Reader) -> None:
+    def __init__(self, plan: Plan, log: Log) -> None:
         self._plan = plan
         self._log = log
-        self._reader = reader
-        self._partition = partition
         channels = range(len(plan.inputs), len(plan.sources))
         self.inputs: dict[int, tuple[int, ...]] = {
             one.index: (one.index,) for one in plan.inputs if one.watermark == "upstream"
@@ -63,12 +61,10 @@ class Upstream:
         }
         self._last: dict[int, int] = {}
 
-    def news(self, number: int) -> dict[int, int | str]:
-        """By source of an input, the watermark at the reader's position, or IDLE; without unknown ones."""
-        return self.heard(number, self._reader.published(self._plan.inputs[number].name, self._partition))
-
-    def heard(self, number: int, publications: Iterable[Publication]) -> dict[int, int | str]:
-        """The same, where these are the publications that hold from a position on and were not given before."""
+    def take(self, number: int, publications: Iterable[Publication]) -> dict[int, int | str]:
+        """By source of an input, the watermark at a position, or IDLE; without unknown ones. ``publications``: those that hold there and
+        were not given before.
+        """
         name = self._plan.inputs[number].name
         for publisher, watermark_ms, actor in publications:
             source = self._channel(name, actor) if actor else number

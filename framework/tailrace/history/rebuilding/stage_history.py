@@ -14,7 +14,6 @@ position from which on it holds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import groupby, islice
 
 import msgspec
@@ -249,16 +248,17 @@ class _Others:
 
     def most(self, name: str) -> int:
         """There are no more of them than this."""
-        held = 0
-        if self._holds_flight and name == self._plan.inbox_topic and self._base is not None:
-            held = sum(1 for _ in self._base.messages(self._number))
-        return self.in_log_at_most(name) + held
+        return self.in_log_at_most(name) + sum(1 for _ in self._in_base(name))
+
+    def _in_base(self, name: str) -> Iterator[InputRecord]:
+        """What was in flight at the base, if that has it as messages."""
+        holds = self._holds_flight and name == self._plan.inbox_topic
+        return iter(self._base.messages(self._number)) if holds and self._base is not None else iter(())
 
     def records(self, name: str) -> Iterator[tuple[InputRecord, int | None]]:
         """The records, without those that come after all others; with the event time of one that is addressed."""
-        if self._holds_flight and name == self._plan.inbox_topic and self._base is not None:
-            for record in self._base.messages(self._number):
-                yield from self._redriven.in_flight(record)
+        for record in self._in_base(name):
+            yield from self._redriven.in_flight(record)
         for record in self.in_log(name):
             if name != self._plan.inbox_topic or redriven_in(record.headers) is None:
                 yield record, None
@@ -286,29 +286,28 @@ def _published(
 ) -> Iterator[tuple[str, list[tuple[int, int | None]]]]:
     """By source, the published watermarks of its writers, by position. None: they hold no reader back."""
     log, plan = past.log, past.plan
-    with closing(log.reader({})) as reader:
-        upstream = Upstream(plan, number, log, reader)
-        for index, sources in upstream.inputs.items():
-            name = plan.inputs[index].name
-            if name not in ends:
-                continue
-            found: dict[int, list[tuple[int, int | None]]] = {source: [] for source in sources}
-            before: dict[int, int | str] = {}
-            seen: dict[str, int | None] = {}
-            start = log.start_offset(name, number)
-            of = past.one_commit_log.published_in(name, number)
-            for at, group in groupby(of, key=lambda one: max(start, one.position)):
-                if at > ends[name]:
-                    break
-                news = Heard()
-                for one in group:
-                    news.add(one.name, one.watermark_ms)
-                for source, mark in upstream.heard(index, news.news(seen)).items():
-                    if mark != before.get(source, NO_WATERMARK):
-                        before[source] = mark
-                        found[source] += _marks_at(at, mark, upstream.last_ms(source))
-            for source, marks in found.items():
-                yield plan.sources[source], marks
+    upstream = Upstream(plan, log)
+    for index, sources in upstream.inputs.items():
+        name = plan.inputs[index].name
+        if name not in ends:
+            continue
+        found: dict[int, list[tuple[int, int | None]]] = {source: [] for source in sources}
+        before: dict[int, int | str] = {}
+        seen: dict[str, int | None] = {}
+        start = log.start_offset(name, number)
+        of = past.one_commit_log.published_in(name, number)
+        for at, group in groupby(of, key=lambda one: max(start, one.position)):
+            if at > ends[name]:
+                break
+            news = Heard()
+            for one in group:
+                news.add(one.name, one.watermark_ms)
+            for source, mark in upstream.take(index, news.news(seen)).items():
+                if mark != before.get(source, NO_WATERMARK):
+                    before[source] = mark
+                    found[source] += _marks_at(at, mark, upstream.last_ms(source))
+        for source, marks in found.items():
+            yield plan.sources[source], marks
 
 
 def _marks_at(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]]:
