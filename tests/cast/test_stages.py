@@ -109,7 +109,7 @@ def made(world: World, app: str, **options: Any) -> tuple[Snapshot, dict[bytes, 
 
 @pytest.mark.one_seed_in(5)
 def test_ordered_operators_come_to_what_the_service_has(seeds: range, tmp_path: Path) -> None:
-    """From the beginning and from the rebuild before; and a service that goes on with it comes to what plain Python says."""
+    """A rebuild from the beginning, or from an earlier rebuild, and a service that continues from it equal plain Python."""
     compared = continued = replaced = 0
     for seed in seeds:
         random = Random(f"stages {seed}")

@@ -163,7 +163,7 @@ class _Rebuild:
         return self._run([Unit(job=job, kind="task", partition=number) for number in range(job.partitions)])
 
     def _stages(self, job: Job) -> list[UnitResult]:
-        """The results of a job in stages: of each unit its work, and at last the tasks that they make up."""
+        """The results of a job in stages: first one for each unit, then one for each task."""
         found = [
             self._run(
                 [
