@@ -351,7 +351,7 @@ def test_a_topic_may_become_a_table_of_an_app_that_has_state() -> None:
 # --- history
 
 
-def test_a_rebuild_in_canonical_order_reads_all_rules_first(tmp_path: Path) -> None:
+def test_a_rebuild_in_stages_reads_all_rules_first(tmp_path: Path) -> None:
     append(tmp_path, records([*rules(1), *payments(300)]), {"paid": 4, "rules": 4})
     live_on(tmp_path, APP)
     append(tmp_path, records([*rules(2), *payments(300, 300)]), {"paid": 4, "rules": 4})
@@ -360,7 +360,7 @@ def test_a_rebuild_in_canonical_order_reads_all_rules_first(tmp_path: Path) -> N
     was = ordered(read_all(log, "verdicts", Verdict))
     log.close()
     assert was != verdicts(payments(600), rules(2))
-    _, snapshot = done(tmp_path, APP, order="canonical", outputs=f"parquet:{tmp_path / 'out'}")
+    _, snapshot = done(tmp_path, APP, order="stages", outputs=f"parquet:{tmp_path / 'out'}")
     assert ordered(_written(tmp_path, snapshot)) == verdicts(payments(600), rules(2))
 
 

@@ -8,7 +8,7 @@ world      workers on a log in memory or on disk, with all faults (``tests.cast.
 cluster    a broker and processes (``tests.kafka``), Spark (``tests.spark``)
 ========== ==============================================================================================================
 
-``test_matrix`` runs each app of the cast under faults, replays it, rebuilds it along the tape and in canonical order, restores it from
+``test_matrix`` runs each app of the cast under faults, replays it, rebuilds it along the tape and in stages, restores it from
 a snapshot and moves it to other partitions. Results are compared with the oracle, and ways to the same state byte for byte. A room's own
 tests are about what the matrix cannot show: refusals, limits, reports, and bugs that were found.
 """

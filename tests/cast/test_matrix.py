@@ -103,13 +103,13 @@ def test_on_disk_under_faults_replayed_and_rebuilt(name: str, seeds: range, tmp_
 
 def orders_of(world: World) -> tuple[str, ...]:
     """In which orders its history can be run again: operators that feed each other have no stages."""
-    return ("tape",) if world.plan.circles else ("tape", "canonical")
+    return ("tape",) if world.plan.circles else ("tape", "stages")
 
 
 def remade(
     world: World, app: str, order: str, topics: Collection[str], engine: Engine | None = None, **options: Any
 ) -> tuple[Found, list[TaskState]]:
-    """Outputs and states of a rebuild. Along the tape it has the bytes of the service, and in canonical order its rows."""
+    """Outputs and states of a rebuild. Along the tape it has the bytes of the service, and in stages its rows."""
     assert world.folder is not None
     to = world.folder / f"{order}-{engine.name if engine else LocalEngine.name}"
     asked = request(

@@ -99,7 +99,7 @@ def rows_of(found: dict[bytes, bytes], actors: set[str]) -> dict[bytes, bytes]:
 
 def made(world: World, app: str, **options: Any) -> tuple[Snapshot, dict[bytes, bytes]]:
     assert world.folder is not None
-    asked = request(world.folder, app, order="canonical", store="memory", **options)
+    asked = request(world.folder, app, order="stages", store="memory", **options)
     snapshot = opened(asked, rebuild(asked, LocalEngine(1)))
     assert snapshot.verify() == []
     return snapshot, {

@@ -88,7 +88,7 @@ class Life:
         )
         made = opened(asked, rebuild(asked, LocalEngine(1)))
         again = [one for one, _ in self.handled]
-        if order == "canonical":
+        if order == "stages":
             again += [] if self.version.faulty else self.failed
             assert len(set(again)) == len(again)
         rows = {row: value for task in made.manifest.tasks for row, value in made.rows(task.partition)}
@@ -99,7 +99,7 @@ class Life:
         """History under the newest code: along the tape, if its results are those that are recorded. Then its state may take the
         place of the other.
         """
-        self.rebuilt("canonical")
+        self.rebuilt("stages")
         now, said = self.version, {(one.key, one.at) for one in self.closed()}
         others = [(one, by) for one, by in self.handled if by != now]
         shows = any(

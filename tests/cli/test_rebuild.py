@@ -50,7 +50,7 @@ def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> N
     assert Snapshots(str(tmp_path), "tally").open(report["snapshot"]).verify() == []
 
 
-@pytest.mark.parametrize(("order", "units"), [("tape", 4), ("canonical", 4)])
+@pytest.mark.parametrize(("order", "units"), [("tape", 4), ("stages", 4)])
 def test_a_plan_says_what_would_be_done_and_makes_nothing(
     tally: Path, tmp_path: Path, order: str, units: int
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_plan_says_what_would_be_done_and_makes_nothing(
 
 def test_a_plan_refuses_what_the_rebuild_would_refuse(tally: Path, tmp_path: Path) -> None:
     arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "made", "--key", "k1")
-    refused = run(*arguments, "--order", "canonical", "--until", "2999-01-01", "--plan")
+    refused = run(*arguments, "--order", "stages", "--until", "2999-01-01", "--plan")
     assert refused.code == 2
     assert "sends records to itself" in refused.err
 
@@ -90,7 +90,7 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
     lived.live_on(tmp_path, SHOPS)
     where = ("--log", tmp_path / "log")
     monkeypatch.setenv("SHOPS_WRONG", "sets")
-    done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1, "--order", "canonical")
+    done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1, "--order", "stages")
     assert from_the_log(SHOPS, tmp_path / "log", snapshot=tmp_path / "to")
     start = ("run", SHOPS, *at(tmp_path), *TO_THE_END, "--from-snapshot", tmp_path / "to")
     for _ in range(2):
@@ -137,12 +137,12 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     assert " events, 1 key, " in some
     assert "note: it holds the key k7 only\n" in some
     assert "there is no state of" not in some
-    assert json.loads(done(*arguments, "--order", "canonical").out)["order"] == "canonical"
+    assert json.loads(done(*arguments, "--order", "stages").out)["order"] == "stages"
     said = json.loads(done(*arguments, "--until", "1970-01-01T00:00:00.030Z").out)
     assert 30 < said["events"] < 90
     assert any("ends within commit" in one for one in said["notes"])
     said = json.loads(done(*arguments, "--as-of", "1970-01-01T00:00:00.030Z").out)
-    assert said["order"] == "canonical"
+    assert said["order"] == "stages"
     assert 0 < said["events"] < 90
     assert any(one.startswith("as of 1970-01-01T00:00:00.030Z") for one in said["notes"])
     whole = json.loads(done(*arguments).out)

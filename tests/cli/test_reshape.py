@@ -52,7 +52,7 @@ def test_fewer_partitions_than_workers_or_than_the_code_has_are_refused_in_a_sen
         )
 
 
-def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
+def test_a_rebuild_in_stages_does_not_undo_what_only_the_snapshot_has(
     command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(*command, "--partitions", 2)
@@ -73,7 +73,7 @@ def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
         "--snapshots",
         tmp_path / "up",
     ]
-    rebuild = ["rebuild", "newer:app", "--log", new, "--to", uri, "--order", "canonical", "--workers", 1]
+    rebuild = ["rebuild", "newer:app", "--log", new, "--to", uri, "--order", "stages", "--workers", 1]
     for one in (
         rebuild,
         [*rebuild, "--plan"],

@@ -112,7 +112,7 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source
 
-asked = Request(app="ships:app", source=Source(log="data/log"), to=Destination(uri="made"), order="canonical")
+asked = Request(app="ships:app", source=Source(log="data/log"), to=Destination(uri="made"), order="stages")
 """
 
 

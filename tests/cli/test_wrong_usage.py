@@ -265,7 +265,7 @@ def test_a_key_that_nothing_was_for_is_named_by_a_replay(place: Path) -> None:
 
 
 def test_a_key_without_state_is_named_by_a_rebuild(place: Path, tmp_path: Path) -> None:
-    for number, options in enumerate(([], ["--order", "canonical"])):
+    for number, options in enumerate(([], ["--order", "stages"])):
         said = done(
             *("rebuild", SHOP, "--key", "a", "--key", "nobody", "--key", "none", "--workers", 1, *options),
             *("--to", tmp_path / str(number), "--log", place / "log"),

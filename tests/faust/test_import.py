@@ -339,13 +339,13 @@ def test_events_whose_times_have_no_zone_or_are_in_seconds_follow_the_rows(
     assert found["value"] == [5, AT_MS + 200, AT_MS + 300]
 
 
-def test_they_do_so_in_canonical_order_and_for_every_app_that_reads_the_rows(folder: Path) -> None:
+def test_they_do_so_in_stages_and_for_every_app_that_reads_the_rows(folder: Path) -> None:
     """The oracle is the table and the orders that Faust had not read: 5 and 2."""
     handed_over(folder)
     done("run", f"{APP}@second", "--until-end", "--log", folder, "--state", folder.parent / "second")
     assert totals(folder) == [5, 6, 7]
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
-    made = ("--to", folder.parent / "made", "--order", "canonical", "--workers", 1)
+    made = ("--to", folder.parent / "made", "--order", "stages", "--workers", 1)
     for name in (APP, f"{APP}@new"):
         done("rebuild", name, "--log", folder, *made)
     again = ("--from-snapshot", folder.parent / "made", "--until-end", "--log", folder)
@@ -369,7 +369,7 @@ def test_they_do_so_on_the_log_that_the_app_has_moved_to(folder: Path) -> None:
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
     target, made = folder.parent / "target", folder.parent / "made"
     done("migrate", "--app", APP, "--from", folder, "--to", target)
-    done("rebuild", APP, "--log", target, "--to", made, "--order", "canonical", "--workers", 1)
+    done("rebuild", APP, "--log", target, "--to", made, "--order", "stages", "--workers", 1)
     assert from_the_log(APP, target, snapshot=made) == []
 
 

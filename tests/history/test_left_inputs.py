@@ -160,7 +160,7 @@ def test_another_topic_of_its_name_is_read_from_the_beginning(life: Life) -> Non
     life.go_on("other")
 
 
-@pytest.mark.parametrize("order", ["tape", "canonical"])
+@pytest.mark.parametrize("order", ["tape", "stages"])
 @pytest.mark.parametrize("app", [CASH, BOTH])
 def test_a_state_rebuilt_from_a_snapshot_continues_where_it_was_left(
     life: Life, order: str, app: str

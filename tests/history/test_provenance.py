@@ -190,7 +190,7 @@ def test_each_answer_is_given_and_each_caller_does_what_it_has_to(
 def test_a_rebuild_from_a_lost_end_is_refused_and_a_comparison_shows_it(tmp_path: Path) -> None:
     world = Judged(tmp_path, Other)
     base = {"base": str(world.folder / "snapshots"), "base_id": world.made.id}
-    for order in ("tape", "canonical"):
+    for order in ("tape", "stages"):
         with pytest.raises(OtherHistoryError, match="with the identity") as raised:
             rebuild(request(world.folder, order=order, **base), LocalEngine(1))
         assert raised.value.why == "commit"
@@ -281,7 +281,7 @@ def test_a_snapshot_does_not_begin_an_app_in_a_log_that_has_other_records(
         other.run()
         base = {"base": str(world.folder / "snapshots"), "base_id": made.id}
         with pytest.raises(OtherHistoryError, match="has read another record at offset"):
-            rebuild(request(other.folder, order="canonical", **base), LocalEngine(1))
+            rebuild(request(other.folder, order="stages", **base), LocalEngine(1))
     other.log.close()
 
 

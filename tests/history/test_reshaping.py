@@ -150,7 +150,7 @@ def test_a_rebuild_in_stages_from_the_snapshot_comes_to_the_state(tmp_path: Path
     life.log.append_all(case.inputs[70:])
     life.run(to_the_end=True)
     options: dict[str, Any] = {"log": str(tmp_path / "log2"), "base": str(tmp_path / "snapshots")}
-    _, snapshot = rebuild(tmp_path, any_app.place(case.make(2)), order="canonical", **options)
+    _, snapshot = rebuild(tmp_path, any_app.place(case.make(2)), order="stages", **options)
     assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
     life.log.close()
 
@@ -159,7 +159,7 @@ def test_messages_that_were_under_way_keep_their_places_in_stages(life: Life) ->
     life.reshape(2)
     check_rest(life)
     options: dict[str, Any] = {"log": str(life.folder / "log2"), "base": str(life.folder / "snapshots")}
-    _, snapshot = rebuild(life.folder, any_app.place(make_app(2)), order="canonical", **options)
+    _, snapshot = rebuild(life.folder, any_app.place(make_app(2)), order="stages", **options)
     assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
 
 

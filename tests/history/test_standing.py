@@ -195,8 +195,8 @@ def edited(billing: Billing) -> Manifest:
     return state_world.edited(billing.snapshots(), lambda _, value: value)
 
 
-def canonical(billing: Billing) -> str:
-    asked = request(billing.folder, APPS[billing.app.name], order="canonical")
+def in_stages(billing: Billing) -> str:
+    asked = request(billing.folder, APPS[billing.app.name], order="stages")
     return rebuild(asked, LocalEngine(1)).snapshot
 
 
@@ -256,7 +256,7 @@ def test_stages_end_at_the_clock_and_the_watermarks_of_the_service_though_no_rec
 ) -> None:
     billing.passes(3)
     assert billing.billed() == billing.owed()
-    made = canonical(billing)
+    made = in_stages(billing)
     billing.run(billing.start(made))
     assert billing.cut(0).base == made
     assert billing.billed() == billing.owed()
@@ -264,8 +264,8 @@ def test_stages_end_at_the_clock_and_the_watermarks_of_the_service_though_no_rec
     assert billing.billed() == billing.owed()
 
 
-def test_canonical_order_replaces_a_state_that_it_agrees_with(billing: Billing) -> None:
-    made = canonical(billing)
+def test_a_rebuild_in_stages_replaces_a_state_that_it_agrees_with(billing: Billing) -> None:
+    made = in_stages(billing)
     billing.run(billing.start(made))
     assert billing.cut(0).base == made
     billing.passes(3)
@@ -281,7 +281,7 @@ def test_stages_go_no_further_than_the_clock_of_the_service(tmp_path: Path) -> N
     billing.say("beats", START + 101 * DAY)
     billing.clock_ms = ahead
     billing.run()
-    made = canonical(billing)
+    made = in_stages(billing)
     billing.run(billing.start(made))
     assert billing.cut(0).base == made
     billing.passes(4)

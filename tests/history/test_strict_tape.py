@@ -117,7 +117,7 @@ def test_a_change_is_named_at_the_first_commit_that_differs(deployed: Path, firs
     with pytest.raises(ReplayDivergedError) as caught:
         replayed(deployed, app)
     assert caught.value.what == said
-    assert "--order canonical" in caught.value.hint
+    assert "--order stages" in caught.value.hint
     with pytest.raises(ReplayDivergedError) as caught:
         done(deployed, app, order="tape")
     assert caught.value.what == said
@@ -132,7 +132,7 @@ def test_a_change_is_named_at_the_first_commit_that_differs(deployed: Path, firs
 def test_a_change_that_only_the_state_shows_is_found_at_the_end(deployed: Path) -> None:
     app = made("3", stored=7)
     with pytest.raises(
-        ReplayDivergedError, match=r"3 rows are not what the service has stored .*--order canonical"
+        ReplayDivergedError, match=r"3 rows are not what the service has stored .*--order stages"
     ):
         done(deployed, app)
     report = replayed(deployed, app, compare=True)
@@ -144,7 +144,7 @@ def test_a_change_that_only_the_state_shows_is_found_at_the_end(deployed: Path) 
 def test_another_version_goes_in_stages_unless_the_tape_is_asked_for(deployed: Path) -> None:
     app = made("4", lambda _: 2)
     report, snapshot = done(deployed, app)
-    assert report.order == "canonical"
+    assert report.order == "stages"
     assert "the tape was written by version '3', and this code is version '4': in stages" in report.notes
     counts = {key: one["count"] for (_, key), one in lived.fields(rebuilt(snapshot)).items()}
     assert counts == {f"k{one}": 2 * EACH * len(DEPLOYS) // KEYS for one in range(KEYS)}

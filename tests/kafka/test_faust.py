@@ -222,7 +222,7 @@ def test_a_faust_app_hands_over_and_an_app_beside_another_counts_each_order_once
     done("replay", APP, *where)
     assert {one["key"]: one["value"] for one in values(log, "counts")} == there
     assert {one["key"]: one["count"] for one in values(log, "totals")} == wanted
-    done("rebuild", APP, *where, "--order", "canonical", "--workers", "1", "--to", tmp_path / "made")
+    done("rebuild", APP, *where, "--order", "stages", "--workers", "1", "--to", tmp_path / "made")
     assert from_the_log(APP, kafka_url, snapshot=tmp_path / "made") == []
     windows = Counter((one["key"], HOUR_MS * (one["at_ms"] // HOUR_MS)) for one in before)
     found = values(log, "hours")

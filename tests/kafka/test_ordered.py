@@ -133,7 +133,7 @@ def test_events_that_were_deleted_while_they_waited_are_missed_by_the_next_start
     refused = run(*copy, "--from-snapshot", f"{tmp_path / 'before'}#{snapshot}")
     assert "this log does not have them" in refused.err
     to = ("--to", tmp_path / "again", "--name", "without")
-    done("rebuild", WAITS, *where, *to, "--order", "canonical", "--after-deleted")
+    done("rebuild", WAITS, *where, *to, "--order", "stages", "--after-deleted")
     done(*copy, "--from-snapshot", f"{tmp_path / 'again'}#without")
     after = said()[len(before) :]
     found = [text.partition(" after ")[0] for _, text in after if " after " in text]

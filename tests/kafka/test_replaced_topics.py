@@ -148,7 +148,7 @@ def test_no_history_is_read_from_a_topic_that_was_replaced(
     report = json.loads(run("status", APP, "--log", kafka_url, "--json").out)
     assert any(problem.startswith(f"{topic} was deleted") for problem in report["problems"])
     if topic == "orders":  # the app runs on what is there, and says so
-        notes = rebuilt(APP, kafka_url, tmp_path / "canonical", order="canonical").notes
+        notes = rebuilt(APP, kafka_url, tmp_path / "stages", order="stages").notes
         assert [note for note in notes if note.startswith(f"orders was {AGAIN}")]
 
 

@@ -68,7 +68,7 @@ def test_a_version_with_more_fields_and_outputs_differs_in_what_it_reads(
     )
     report, keys, outputs = comparison(monkeypatch, sold, SELLING, b)
     sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
-    assert report.order == "canonical"
+    assert report.order == "stages"
     assert [(one["field"], one["b"], one["first_offset"]) for one in keys] == [
         ("kept[0] (only in B)", "8", sale.offset),
         ("large (only in B)", "1", sale.offset),
@@ -147,7 +147,7 @@ def test_what_was_done_is_not_done_again(sold: Path, tmp_path: Path, monkeypatch
     folder = shutil.copytree(sold / "log", tmp_path / "log").parent
     with pytest.raises(HandlerError, match="B: "):
         comparison(monkeypatch, folder, SELLING, fails)
-    made = next(folder.glob(".ab-0.ab/work/A-canonical/selling/*/manifest.json")).stat().st_mtime_ns
+    made = next(folder.glob(".ab-0.ab/work/A-stages/selling/*/manifest.json")).stat().st_mtime_ns
     version(tmp_path, "resumed", (SOLD, planted(1_500, "self.cents += 2")))
     sys.modules.pop("resumed")
     begun: list[str] = []
@@ -172,7 +172,7 @@ def test_what_another_log_has_led_to_is_not_used(sold: Path, tmp_path: Path, mon
     folder = shutil.copytree(sold / "log", tmp_path / "log").parent
     with pytest.raises(HandlerError, match="B: "):
         comparison(monkeypatch, folder, SELLING, b)
-    assert list(folder.glob(".ab-0.ab/work/A-canonical/selling/*/manifest.json"))
+    assert list(folder.glob(".ab-0.ab/work/A-stages/selling/*/manifest.json"))
     shutil.rmtree(folder / "log")
     lived.append(folder, shops.sales(9), {"sales": 2})
     lived.live_on(folder, SELLING)
@@ -302,7 +302,7 @@ def test_a_version_may_have_other_inputs(sold: Path, tmp_path: Path, monkeypatch
         ("(tr.Actor)", '(tr.Actor, order="arrival")'),
     )
     report, keys, _ = comparison(monkeypatch, folder, SELLING, b)
-    assert report.order == "canonical"
+    assert report.order == "stages"
     new = {(one["field"], one["a"]): one["first_topic"] for one in keys if one["key"] == "new"}
     assert new["count", "0"] == "more"
     assert report.noise_measured.startswith("a second run of A over ")
@@ -313,7 +313,7 @@ def test_a_version_that_has_not_run_is_compared_with_itself(
 ) -> None:
     a = version(sold, "next_version", ("partitions=2", 'partitions=2, version="2"'))
     report, keys, _ = comparison(monkeypatch, sold, a, a)
-    assert (report.order, report.noise, keys) == ("canonical", [], [])
+    assert (report.order, report.noise, keys) == ("stages", [], [])
     assert report.noise_measured == f"a second run of A over {SALES:,} records, with other hashes"
 
 
@@ -340,7 +340,7 @@ def test_a_failure_of_a_version_can_go_to_its_dead_letters(
     b = version(sold, "fails", (SOLD, planted(1_500, "raise ValueError('no')")))
     failures = Failures(on_error="dead-letter")
     report, keys, outputs = comparison(monkeypatch, sold, SELLING, b, failures=failures)
-    assert (report.order, report.noise) == ("canonical", [])
+    assert (report.order, report.noise) == ("stages", [])
     sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
     assert {one["first_offset"] for one in keys} == {sale.offset}
     assert ("selling.dead-letters", "only-b") in {(one["topic"], one["kind"]) for one in outputs}
@@ -399,7 +399,7 @@ def test_history_may_begin_with_a_snapshot(
     found, keys, _ = comparison(monkeypatch, folder, SELLING, b, source=source)
     sale = next(one for one in lived.read(folder, "sales") if one.timestamp_ms == at)
     measured = "nothing: a history that begins with a snapshot has no first part"
-    assert (found.order, found.noise, found.noise_measured) == ("canonical", [], measured)
+    assert (found.order, found.noise, found.noise_measured) == ("stages", [], measured)
     assert [(one["difference"], one["first_offset"]) for one in keys] == [(7.0, sale.offset)]
     assert found.counts.outputs == (30, 30)
     assert (
@@ -412,7 +412,7 @@ def test_all_that_the_log_has_is_compared_if_the_tape_begins_with_a_snapshot(
     sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shutil.copytree(sold, tmp_path / "own")
-    base = rebuild(lived.request(folder, SELLING, order="canonical"), LocalEngine(1)).snapshot
+    base = rebuild(lived.request(folder, SELLING, order="stages"), LocalEngine(1)).snapshot
     lived.live_on(folder, SELLING, replace=f"{folder / 'snapshots'}#{base}")
     b = version(folder, "before_the_base", (SOLD, planted(1_500, "self.cents += 7")))
     where = ("--log", folder / "log", "--workers", 1)

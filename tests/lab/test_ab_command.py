@@ -71,7 +71,7 @@ def test_revisions_and_the_folder_are_compared(
     code, report = compared(
         repository, monkeypatch, "number-0:shop:app", "number-1:shop.py:app", "--to", tmp_path / "one"
     )
-    assert (code, report["noise"], report["order"]) == (0, [], "canonical")
+    assert (code, report["noise"], report["order"]) == (0, [], "stages")
     assert [(one["field"], one["keys"], one["mean"]) for one in report["fields"]] == [("cents", 1, 1.0)]
     assert "requirements.txt" in str(report["a"])
     assert "requirements.txt" not in str(report["b"])
@@ -92,7 +92,7 @@ def test_code_that_depends_on_hashes_is_noise_and_exit_code_2(
     where = ("ab", "hashes:app", "hashes:app", "--log", tmp_path / "log", "--workers", 1)
     ended = run(*where, "--to", tmp_path / "out", "--json")
     report = json.loads(ended.out)
-    assert (ended.code, report["order"]) == (2, "canonical")
+    assert (ended.code, report["order"]) == (2, "stages")
     assert report["counts"]["keys_differ"] == 0
     assert "keys of A differ between two runs of A" in report["noise"][0]
     assert done(*where, "--to", tmp_path / "two", "--noisy").out.startswith("NOISE: ")

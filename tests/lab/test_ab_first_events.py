@@ -116,7 +116,7 @@ def test_messages_to_other_keys_are_no_events_of_a_key(
     handlers = send.format(more=""), send.format(more=" + (event.at == 40_000)") + more
     posts = [("x", 10 * (number + 1), 5, reader) for number, reader in enumerate("qpppp")]
     order, keys, _ = versions(tmp_path, monkeypatch, handlers, *posts)
-    assert order == "canonical"
+    assert order == "stages"
     assert {(one["actor"], one["key"]): place(one) for one in keys} == {
         ("Reader", "q"): ("posting.inbox", None, 10),
         ("Reader", "p"): ("posting.inbox", None, 40),
@@ -189,7 +189,7 @@ def test_first_events_are_found_if_only_one_version_sends_messages(
     a = version(tmp_path, f"sold_{sender}", *(sends if sender == "a" else ()))
     b = version(tmp_path, f"resold_{sender}", *(sends if sender == "b" else ()), (sold, changed))
     report, keys, outputs = comparison(monkeypatch, tmp_path, a, b)
-    assert report.order == "canonical"
+    assert report.order == "stages"
     offsets = {one.timestamp_ms: one.offset for one in lived.read(tmp_path, "sales")}
     found = {one["key"]: one for one in keys if one["field"] == "cents"}
     assert len(keys) == len(found) + 1  # and the count of the ledger
@@ -245,5 +245,5 @@ def test_an_event_that_one_version_has_alone_is_first_although_the_other_has_few
     ]
     handlers = emit, f"if event.words:\n        {emit}"
     order, keys, _ = versions(tmp_path, monkeypatch, handlers, *posts, app=_FORWARDED)
-    assert order == "canonical"
+    assert order == "stages"
     assert {one["key"]: place(one)[2] for one in keys} == {"ann": 1, "bob": 2}

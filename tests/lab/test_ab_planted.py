@@ -126,7 +126,7 @@ def test_a_planted_change_is_found_at_its_event_for_each_key_and_nowhere_else(
                 lived.live_on(folder, app_of(seed, "a"), ends=False)
             report, keys, others = comparison(monkeypatch, folder, app_of(seed, "a"), app_of(seed, "b"))
             wanted = Expected(web, changed, events)
-            assert (report.noise, report.order) == ([], "canonical"), report.why
+            assert (report.noise, report.order) == ([], "stages"), report.why
             times = times_in(folder)
             # An event is known by its time, which no other has.
             sources = {*web.sources} - web.repartitioned

@@ -61,7 +61,7 @@ def test_versions_differ_in_odd_values_alone(tmp_path: Path, monkeypatch: pytest
         for name, some in (("yard_a", ()), ("yard_b", (finite,)))
     )
     report, *tables = comparison(monkeypatch, tmp_path, a, a)
-    assert (report.noise, report.order, tables) == ([], "canonical", [[], []])
+    assert (report.noise, report.order, tables) == ([], "stages", [[], []])
     _, keys, outputs = comparison(monkeypatch, tmp_path, a, b)
     assert {(one["key"], one["field"], one["a"], one["b"]) for one in keys} == {
         (str(key), "ratio", "inf", "None")

@@ -100,7 +100,7 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
                 one_round(tmp_path, b, to)
         one_round(tmp_path, b, to)
     report, keys, outputs = comparison(monkeypatch, tmp_path, SELLING, b, to=str(tmp_path / "ab"))
-    assert report.order == "canonical"
+    assert report.order == "stages"
     assert keys
     assert outputs
     for name in TABLES:  # a key whose outputs part first is one of outputs until its state parts

@@ -1,4 +1,4 @@
-"""What a rebuild comes to is what the rules say: along the tape, and in canonical order."""
+"""What a rebuild comes to is what the rules say: along the tape, and in stages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_along_the_tape(seeds: range, tmp_path: Path) -> None:
 
 
 @pytest.mark.one_seed_in(25)
-def test_in_canonical_order(seeds: range, tmp_path: Path) -> None:
+def test_in_stages(seeds: range, tmp_path: Path) -> None:
     handled = 0
     for seed in {*seeds, 275}:  # which finds an input that runs ahead of the others
         case, folder = case_of(seed), tmp_path / str(seed)
@@ -58,7 +58,7 @@ def test_in_canonical_order(seeds: range, tmp_path: Path) -> None:
             log.create_topic(one.name, TopicSettings(1))
         log.append_all(world.outputs(records))
         log.close()
-        events, found = rebuilt(world, folder, order="canonical", on_error="dead-letter")
+        events, found = rebuilt(world, folder, order="stages", on_error="dead-letter")
         assert found == of_oracle(oracle).state, seed
         handled += events
     assert handled

@@ -205,11 +205,11 @@ def test_confluents_records_are_read_and_ours_by_it_and_again_when_the_registry_
     one.environment |= GONE
     assert json.loads(one.tailrace("replay", APP, "--compare", "--json"))["differences"] == 0
     snapshots = f"file://{one.folder}/snapshots"
-    for order in ("tape", "canonical"):
+    for order in ("tape", "stages"):
         said = one.tailrace("rebuild", APP, "--to", snapshots, "--order", order, "--json")
         report = json.loads(said.splitlines()[0])
         assert report["events"] == 60
-        if order == "tape":  # in canonical order, no rows are compared with those of the service
+        if order == "tape":  # in stages, no rows are compared with those of the service
             assert report["same_rows"] > 0
     assert last(one.dumped()) == expected(orders)
     shutil.rmtree(one.folder / "schemas")  # which makes a replay independent

@@ -92,7 +92,7 @@ def live(life: Life, compact: Callable[[], None]) -> None:
     assert "compacted topic" in tailrace("rebuild", app, *log, *into, code=1)
     tailrace("rebuild", app, *log, *into, "--archive", life.folder / "archive", "--restart")
     said = tailrace(
-        "rebuild", app, *log, "--to", life.folder / "canonical", "--order", "canonical", "--workers", "1"
+        "rebuild", app, *log, "--to", life.folder / "stages", "--order", "stages", "--workers", "1"
     )
     assert "stocks is compacted" in said
 

@@ -43,10 +43,10 @@ _STAGES = {"sends": "comparing messages", "task": "replaying", "stage": "running
 @keys_option
 @click.option(
     "--order",
-    type=click.Choice(["auto", "tape", "canonical"]),
+    type=click.Choice(["auto", "tape", "stages"]),
     default="auto",
     show_default=True,
-    help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if "
+    help="Order of the inputs: that of the service (tape), or by event time (stages); auto: the tape if "
     "there is one.",
 )
 @tables_option

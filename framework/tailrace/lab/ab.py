@@ -132,7 +132,7 @@ class _Ab(Comparison):
     def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
         """Both versions, in one order."""
         order = self.order
-        if order == "canonical":
+        if order == "stages":
             return self.at_once(partial(self.make, self.a, order), partial(self.make, self.b, order))
         self.report.why = _CIRCLE
         try:
@@ -204,7 +204,7 @@ class _Ab(Comparison):
         again = self._started("A again", self._places[0], seed=1)
         made = self.at_once(
             *(
-                partial(self.make, version, "canonical", self._work / f"noise-{number}", until=Limits(limits))
+                partial(self.make, version, "stages", self._work / f"noise-{number}", until=Limits(limits))
                 for number, version in enumerate((self.a, again))
             )
         )

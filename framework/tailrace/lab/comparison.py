@@ -83,7 +83,7 @@ class AbReport(msgspec.Struct, kw_only=True):
     b: str
     part: str = ""
     """What is compared, if that is nothing or a part of history."""
-    order: Order = "canonical"
+    order: Order = "stages"
     """The order that both were rebuilt in."""
     why: str = ""
     """Why the order is that of the tape."""
@@ -125,7 +125,7 @@ class Comparison:
                 f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
                 hint="An app under another name is compared as module:app@name.",
             )
-        self.order: Order = "tape" if any(one.circle for one in self.about) else "canonical"
+        self.order: Order = "tape" if any(one.circle for one in self.about) else "stages"
         self.ends = self.present()
         self.bases: Mapping[str, Made] = {}
         self.report = AbReport(
@@ -231,7 +231,7 @@ class Comparison:
         emitted = [one.key for one in items if one.kind == "output"]
         states = (Item("state", actor, key) for key in emitted for actor in both)
         recorded = [*dict.fromkeys((*most, *items, *states))]
-        by_time = order == "canonical" and bool(one.own and other.own)
+        by_time = order == "stages" and bool(one.own and other.own)
         given = {"items": recorded, "traced": len(most), "both": both, "by_time": by_time}
 
         def record(version: Version) -> Path:

@@ -38,7 +38,7 @@ from tailrace.state import MemoryStore
 _ELSEWHERE = f"Read {KEPT_ELSEWHERE}."
 
 _BY_REBUILD = (
-    "If the log has the records since the beginning, make the state of that time from them (tailrace rebuild --order canonical "
+    "If the log has the records since the beginning, make the state of that time from them (tailrace rebuild --order stages "
     "--as-of TIME), and export that snapshot."
 )
 _ON_OLD_LOG = "Use the log that has the history before it."

@@ -229,7 +229,7 @@ class Partition:
             task.waiting_from(),
             task.positions,
             "reading of the events that wait for their turn",
-            f"--after-deleted does not help here. Rebuild the state (from {KEPT_ELSEWHERE}; or with --order canonical --after-deleted, "
+            f"--after-deleted does not help here. Rebuild the state (from {KEPT_ELSEWHERE}; or with --order stages --after-deleted, "
             "without those events), start from the result under another name (--as, --from-snapshot), and keep the topic for longer.",
         )
         refill(

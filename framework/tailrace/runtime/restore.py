@@ -408,7 +408,7 @@ class Restore:
                 partition=self.partition,
                 offset=positions[name],
                 hint=f"{MAY_BE_EMPTY}To continue without them, run the app once with --after-deleted. "
-                f"To have them, rebuild from {KEPT_ELSEWHERE} with --order canonical, and start from "
+                f"To have them, rebuild from {KEPT_ELSEWHERE} with --order stages, and start from "
                 "the result under another name (--as, --from-snapshot).",
             )
         _log.warning(
@@ -438,7 +438,7 @@ class Restore:
                     partition=self.partition,
                     offset=mark.offset,
                     hint="What was read and is lost is still in the state. Restore the topic from a copy. Or rebuild the state from "
-                    "what is there now (--order canonical), and start from the result under another name (--as, --from-snapshot). Or "
+                    "what is there now (--order stages), and start from the result under another name (--as, --from-snapshot). Or "
                     "run the app once with --after-deleted: it keeps its state and continues behind the offsets that it has read, "
                     "without the records that have taken their place.",
                 )

@@ -130,11 +130,11 @@ def test_a_chain_comes_to_every_window_and_so_do_its_rebuilds(tmp_path: Path, se
             live_on(tmp_path, SECOND)
         elif second == "reads along" or (second == "comes later" and number == NIGHTS - 1):
             live_on(tmp_path, SECOND, ends=False)
-    # A bounded run ends the last windows, to which another reading may belong. So does its rebuild in canonical order.
+    # A bounded run ends the last windows, to which another reading may belong. So does its rebuild in stages.
     wanted = expected(READINGS, 1 << 60 if second == "nightly" else READINGS[-1][1].at)
     if second != "never ran":
         assert windows(tmp_path) == wanted
         assert emitted(tmp_path, "tape") == wanted
-    assert emitted(tmp_path, "canonical") == wanted
+    assert emitted(tmp_path, "stages") == wanted
     again = rebuilt(done(tmp_path, FIRST, order="tape")[1])
     assert [one.rows for one in again] == [one.rows for one in live(tmp_path, first.plan())]

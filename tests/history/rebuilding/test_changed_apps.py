@@ -97,13 +97,13 @@ def rows_of(made: list[TaskState]) -> Rows:
 
 def check_stages(case: Case) -> None:
     """The whole, some keys, and as of a time."""
-    made = case.rebuild(order="canonical")
+    made = case.rebuild(order="stages")
     case.check(made, LAST_MS)
-    case.check_keys(made[0], order="canonical")
+    case.check_keys(made[0], order="stages")
     as_of_ms = case.random.randint(0, 400_000)
-    cut = case.rebuild(order="canonical", as_of_ms=as_of_ms)
+    cut = case.rebuild(order="stages", as_of_ms=as_of_ms)
     case.check(cut, as_of_ms)
-    case.check_keys(cut[0], order="canonical", as_of_ms=as_of_ms)
+    case.check_keys(cut[0], order="stages", as_of_ms=as_of_ms)
 
 
 def check_offsets(case: Case) -> None:
@@ -116,11 +116,11 @@ def check_offsets(case: Case) -> None:
     for (name, number), each in log.items():
         until.setdefault(name, {})[number] = case.random.randint(1, len(each))
         some += each[: until[name][number]]
-    stopped = case.rebuild(order="canonical", until=Limits(until))
-    case.check_keys(stopped[0], order="canonical", until=Limits(until))
+    stopped = case.rebuild(order="stages", until=Limits(until))
+    case.check_keys(stopped[0], order="stages", until=Limits(until))
     shorter = case.folder / "shorter"
     lived.append(shorter, some, dict.fromkeys(topics_of(case.web), case.web.partitions))
-    state, results = case.rebuild(order="canonical", log=str(shorter / "log"))
+    state, results = case.rebuild(order="stages", log=str(shorter / "log"))
     assert (read_fields(stopped[0]), stopped[1]) == (read_fields(state), results)
 
 
@@ -152,13 +152,13 @@ def test_changed_code_comes_to_the_same_however_it_is_rebuilt(
                 check_offsets(case)
             else:
                 with pytest.raises(OptionError, match="what they write themselves"):
-                    case.rebuild(order="canonical")
+                    case.rebuild(order="stages")
             check_tape(case)
             shutil.rmtree(case.folder)
 
 
 def test_two_processes_come_to_the_same_as_one(tmp_path: Path) -> None:
     case = Case(DEEP, tmp_path / "deep")
-    one, two = (case.rebuild(processes, order="canonical") for processes in (1, 2))
+    one, two = (case.rebuild(processes, order="stages") for processes in (1, 2))
     assert one == two
     case.check(two, LAST_MS)

@@ -109,7 +109,7 @@ def importable(place: Path) -> Generator[None]:
 def again(folder: Path, engine: LocalEngine) -> tuple[RebuildReport, dict[str, int]]:
     """The report, and the last total of each key."""
     place, found = f"parquet:{folder / 'outputs'}", dict[str, int]()
-    asked = request(folder, APP, order="canonical", outputs=place)
+    asked = request(folder, APP, order="stages", outputs=place)
     with importable(folder):
         report = rebuild(asked, engine)
         for one in outputs(folder / "outputs", opened(asked, report), "totals"):

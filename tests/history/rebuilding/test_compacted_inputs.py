@@ -138,12 +138,12 @@ def test_a_limit_before_all_gaps_needs_none_of_the_records_behind_it(folder: Pat
     assert list(snapshot.rows(0)) == []
 
 
-def test_in_canonical_order_the_records_that_are_left_are_read_and_the_report_says_so(folder: Path) -> None:
+def test_in_stages_the_records_that_are_left_are_read_and_the_report_says_so(folder: Path) -> None:
     ends = Limits(offsets={"orders": {0: 20}, "prices": {0: 20}})
-    report, before = done(folder, APP, order="canonical", until=ends)
+    report, before = done(folder, APP, order="stages", until=ends)
     assert total(before) == BILL
     compact(folder)
-    report, after = done(folder, APP, order="canonical", until=ends, uri=str(folder / "after"))
+    report, after = done(folder, APP, order="stages", until=ends, uri=str(folder / "after"))
     assert report.events == 21
     assert any("prices is compacted: records that it no longer has" in one for one in report.notes)
     assert tuple(report.notes) == after.manifest.notes

@@ -49,7 +49,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_refused_if_the_code_sends_something_else(wrong: Path) -> None:
     said = r"commit \d+ of app 'payments' partition \d came out differently \(.*outputs.*\); it has taken .*"
     for app, versions in ((APP, "version '1', as this code"), (CORRECTED, "version '1', and .* version '2'")):
-        with pytest.raises(ReplayDivergedError, match=f"{said}{versions}.*--order canonical"):
+        with pytest.raises(ReplayDivergedError, match=f"{said}{versions}.*--order stages"):
             done(wrong, app, order="tape", outputs=f"parquet:{wrong / 'outputs'}")
     assert not list(wrong.glob("outputs/payments/*/*"))
 
@@ -76,14 +76,12 @@ def test_it_is_made_if_the_code_sends_the_same(right: Path, part: str) -> None:
         ({"as_of_ms": 1, "until": Limits({"paid": {0: 1}})}, "--as-of does not go with another limit"),
     ],
 )
-def test_in_canonical_order_what_cannot_be_computed_is_refused(
-    right: Path, part: dict[str, Any], said: str
-) -> None:
+def test_in_stages_what_cannot_be_computed_is_refused(right: Path, part: dict[str, Any], said: str) -> None:
     if "base" in part:
         done(right, APP)
         part = part | {"base": str(right / "snapshots")}
     with pytest.raises(OptionError, match=said):
-        done(right, APP, order="canonical", **part)
+        done(right, APP, order="stages", **part)
 
 
 def test_the_tape_is_no_order_of_event_time(right: Path) -> None:
@@ -119,17 +117,17 @@ def test_nothing_continues_from_a_snapshot_as_of_a_time(right: Path, tmp_path: P
     """It has left out events from before its positions."""
     _, snapshot = done(right, APP, as_of_ms=MIDDLE_MS, uri=str(tmp_path))
     with pytest.raises(SnapshotMismatchError, match=r"is as of .* it has left out events"):
-        done(right, APP, order="canonical", base=str(tmp_path), base_id=snapshot.manifest.id)
+        done(right, APP, order="stages", base=str(tmp_path), base_id=snapshot.manifest.id)
     # Two copies of this app cannot run on one log.
     lived.append(tmp_path / "beside", payments.outputs(EVENTS), {"paid": 2})
     with pytest.raises(SnapshotMismatchError, match="which would be lost"):
         lived.live_on(tmp_path / "beside", APP, str(tmp_path))
 
 
-def test_from_a_limit_canonical_order_does_not_go_on_without_what_was_under_way(right: Path) -> None:
+def test_from_a_limit_a_rebuild_in_stages_does_not_go_on_without_what_was_under_way(right: Path) -> None:
     _, base = done(right, APP, **PARTS["a time"])
     with pytest.raises(SnapshotMismatchError, match="under way to itself"):
-        done(right, APP, order="canonical", base=str(right / "snapshots"), base_id=base.manifest.id)
+        done(right, APP, order="stages", base=str(right / "snapshots"), base_id=base.manifest.id)
 
 
 VALUES = {1_000_000: 1, 1_100_000: 10, 1_010_000: 100, 1_110_000: 1_000}

@@ -1,4 +1,4 @@
-"""A rebuild along the tape refuses the events that the service has refused by its clock. One in canonical order goes by its own clock."""
+"""A rebuild along the tape refuses the events that the service has refused by its clock. One in stages goes by its own clock."""
 
 from __future__ import annotations
 
@@ -97,13 +97,11 @@ def mixed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("ran", [True, False])
-def test_in_canonical_order_it_refuses_the_same_whether_a_service_has_run_or_not(
-    tmp_path: Path, *, ran: bool
-) -> None:
+def test_in_stages_it_refuses_the_same_whether_a_service_has_run_or_not(tmp_path: Path, *, ran: bool) -> None:
     mixed(tmp_path)
     if ran:
         lived.live_on(tmp_path, FUTURE)
-    _, snapshot = done(tmp_path, FUTURE, order="canonical")
+    _, snapshot = done(tmp_path, FUTURE, order="stages")
     found = totals(snapshot.manifest)
     assert (sum(one.records for one in found), sum(one.refused for one in found)) == (36, 6)
     assert sum(one.late for one in found) == 0
@@ -114,16 +112,14 @@ def test_in_canonical_order_it_refuses_the_same_whether_a_service_has_run_or_not
         assert [one.rows for one in rebuilt(snapshot)] == [one.rows for one in now]
 
 
-def test_what_the_service_refused_is_handled_in_canonical_order_when_its_time_has_come(
-    tmp_path: Path,
-) -> None:
+def test_what_the_service_refused_is_handled_in_stages_when_its_time_has_come(tmp_path: Path) -> None:
     sell(tmp_path, *((shop, -30 * A_DAY_MS) for shop in SHOPS), *((shop, -10 * A_DAY_MS) for shop in SHOPS))
     live_days_ago(tmp_path, 20)
     before = live(tmp_path, find_app(FUTURE).plan())
     log = EmbeddedLog(tmp_path / "log", create=False)
     assert [one.reason for one in dead_letters(log, "future")] == 6 * ["from-the-future"]
     log.close()
-    _, snapshot = done(tmp_path, FUTURE, order="canonical")
+    _, snapshot = done(tmp_path, FUTURE, order="stages")
     assert sum(one.refused for one in totals(snapshot.manifest)) == 0
     assert sum(one.records for one in totals(snapshot.manifest)) == 12
     _, snapshot = done(tmp_path, FUTURE)

@@ -30,7 +30,7 @@ def replaced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Snapshot]:
     folder = tmp_path_factory.mktemp("replaced")
     lived.append(folder, shops.sales(200), {"sales": 2})
     lived.live_on(folder, SHOPS)
-    _, base = done(folder, SHOPS, order="canonical")  # a history of its own
+    _, base = done(folder, SHOPS, order="stages")  # a history of its own
     lived.live_on(folder, SHOPS, replace=f"{folder / 'snapshots'}#{base.manifest.id}")
     lived.append(folder, shops.sales(100, first=200), {})
     lived.live_on(folder, SHOPS)
@@ -67,7 +67,7 @@ def test_a_limit_before_the_snapshot_of_the_tape_is_refused(replaced: tuple[Path
         replay(find_app(SHOPS).plan(), log, ReplayOptions(limits=limits, any_environment=True))
 
 
-@pytest.mark.parametrize("order", ["auto", "canonical"])
+@pytest.mark.parametrize("order", ["auto", "stages"])
 def test_a_limit_before_the_requested_snapshot_is_refused(tmp_path: Path, order: str) -> None:
     lived.append(tmp_path, shops.sales(200), {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
@@ -88,8 +88,8 @@ def test_a_limit_after_the_snapshot_ends_the_history_there(replaced: tuple[Path,
             find_app(SHOPS).plan(), log, ReplayOptions(limits=Limits({"sales": ends}), any_environment=True)
         )
     assert report.records == 10
-    # Canonical order begins with the log.
-    _, found = done(folder, SHOPS, until=Limits({"sales": {0: 5, 1: 5}}), order="canonical")
+    # A rebuild in stages begins with the log.
+    _, found = done(folder, SHOPS, until=Limits({"sales": {0: 5, 1: 5}}), order="stages")
     assert [cut.positions["sales"] for cut in cuts(found)] == [5, 5]
 
 
@@ -102,7 +102,7 @@ def test_outputs_from_before_the_snapshot_are_counted_in_a_note(replaced: tuple[
     assert said in report.notes
     report, _ = done(folder, SHOPS)
     assert not any("not written" in note for note in report.notes)
-    report, _ = done(folder, SHOPS, outputs=f"parquet:{folder / 'whole'}", order="canonical")
+    report, _ = done(folder, SHOPS, outputs=f"parquet:{folder / 'whole'}", order="stages")
     assert report.written == report.outputs
     assert not any("not written" in note for note in report.notes)
 
@@ -146,8 +146,8 @@ def empty(folder: Path) -> int:
     return ends.index(0)
 
 
-def test_in_canonical_order_only_what_is_before_the_limit_is_forwarded(ordered: Path) -> None:
-    _, found = done(ordered, HIDDEN, until=Limits(UNTIL), order="canonical")
+def test_in_stages_only_what_is_before_the_limit_is_forwarded(ordered: Path) -> None:
+    _, found = done(ordered, HIDDEN, until=Limits(UNTIL), order="stages")
     assert sum(cut.positions["orders"] for cut in cuts(found)) == 5
     assert sum(cut.totals.records for cut in cuts(found)) == 8 + 5 + 5, (
         "prices, orders, and each order once more"

@@ -14,7 +14,7 @@ from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TALLY, request
 
 
-@pytest.mark.parametrize("order", ["tape", "canonical"])
+@pytest.mark.parametrize("order", ["tape", "stages"])
 def test_it_never_passes_the_whole_and_ends_at_it(
     tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

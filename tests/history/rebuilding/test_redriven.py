@@ -117,11 +117,11 @@ def test_each_event_counts_once_in_every_app_however_it_is_run(world: World, see
     for app in APPS:
         assert world.of_service(app) == wanted, app
         world.replay(app)
-        for order, until in (("tape", Limits()), ("canonical", Limits()), ("canonical", ends)):
+        for order, until in (("tape", Limits()), ("stages", Limits()), ("stages", ends)):
             _, snapshot = done(world.folder, ref(app), order=order, until=until)
             assert ids(lived.rebuilt(snapshot)) == wanted, (app, order)
     report, snapshot = done(world.folder, ref("fresh"))
-    assert (report.order, ids(lived.rebuilt(snapshot))) == ("canonical", wanted)
+    assert (report.order, ids(lived.rebuilt(snapshot))) == ("stages", wanted)
     assert report.late == sum(late_of(originals(part)) for part in records)
     world.live("fresh")
     assert world.of_service("fresh") == wanted
@@ -166,7 +166,7 @@ def test_a_copy_misses_what_had_failed_before_it_and_says_so(
         _, snapshot = done(world.folder, ref(app), order="tape")
         assert ids(lived.rebuilt(snapshot)) == expected, app
     for app in ("shop", "shop@copy", "shop@other"):
-        _, snapshot = done(world.folder, ref(app), order="canonical")
+        _, snapshot = done(world.folder, ref(app), order="stages")
         assert ids(lived.rebuilt(snapshot)) == wanted, app
 
 
@@ -176,7 +176,7 @@ def test_a_copy_passes_over_what_the_rebuild_that_it_began_with_has_handled(worl
     world.live("shop", broken=("shop",))
     world.live()
     base = str(world.folder / "snapshots")
-    report, snapshot = done(world.folder, ref("shop"), order="canonical")
+    report, snapshot = done(world.folder, ref("shop"), order="stages")
     assert any("open dead letters are handled in their places" in one for one in report.notes)
     wanted = world.expected()
     assert ids(lived.rebuilt(snapshot)) == wanted
@@ -252,7 +252,7 @@ def test_each_operator_handles_a_record_once_whichever_of_them_had_failed(
         for actor in ("first", "second")
         for who in "ab"
     }
-    _, snapshot = done(tmp_path, app, order="canonical")
+    _, snapshot = done(tmp_path, app, order="stages")
     assert fields(rebuilt(snapshot)) == expected
     lived.live_on(tmp_path, app, replace=str(tmp_path / "snapshots"))
     lived.close(tmp_path, "two-sums", "dropped")
@@ -282,10 +282,10 @@ class Life:
         return lived.close(self.folder, "priced", "redriven")
 
     def rebuilt(self, **options: Any) -> tuple[int, str]:
-        """The last sum that a canonical rebuild comes to, and its snapshot."""
+        """The last sum that a rebuild in stages comes to, and its snapshot."""
         place = f"parquet:{self.folder / 'out'}"
         _, snapshot = done(
-            self.folder, self.app, order="canonical", outputs=place, on_error="dead-letter", **options
+            self.folder, self.app, order="stages", outputs=place, on_error="dead-letter", **options
         )
         found = lived.outputs(self.folder / "out", snapshot, "sums")
         totals = [msgspec.json.decode(one.value or b"", type=Sum).total for one in found]
@@ -323,7 +323,7 @@ def test_what_failed_before_a_rebuild_counts_when_it_is_redriven_after_it(life: 
 def test_what_is_handled_in_its_place_is_handled_again_if_it_is_redriven(life: Life) -> None:
     """So its letter is dropped. It stays open until then, and the rebuild says so."""
     life.run(Order("o1", "a", 3, T0))
-    life.run(Price("a", 10, T0 - 100_000))  # in canonical order it comes first
+    life.run(Price("a", 10, T0 - 100_000))  # in stages it comes first
     total, snapshot = life.rebuilt()
     assert total == 30
     life.run(replace=snapshot)
@@ -374,7 +374,7 @@ def test_what_later_code_can_decode_counts_once_when_it_is_redriven(
     with closing(EmbeddedLog(tmp_path / "log")) as log:
         report = replay(find_app(ref).plan(), log, ReplayOptions(compare=True, any_environment=True))
         assert not report.differences.count, report.differences
-    for order in ("tape", "canonical"):
+    for order in ("tape", "stages"):
         _, snapshot = done(tmp_path, ref, order=order)
         assert seen(rebuilt(snapshot)) == expected, order
 
@@ -394,7 +394,7 @@ def test_what_waited_at_the_base_of_a_rebuild_and_failed_later_counts_once(
     lived.live_on(tmp_path, ref, ends=False)
     expected = {1: 1, 2: 1, 3: 1}
     assert seen(live(tmp_path, find_app(ref).plan())) == expected
-    for order in ("tape", "canonical"):
+    for order in ("tape", "stages"):
         _, snapshot = done(
             tmp_path, ref, order=order, base=str(tmp_path / "snapshots"), base_id=base.manifest.id
         )
@@ -410,10 +410,10 @@ def test_what_was_redriven_but_not_read_when_a_rebuild_handled_it_counts_once(
     lived.live_on(tmp_path, ref, ends=False)
     monkeypatch.setenv("WRONG", "")
     assert lived.close(tmp_path, "arriving", "redriven") == 1
-    _, snapshot = done(tmp_path, ref, order="canonical")
+    _, snapshot = done(tmp_path, ref, order="stages")
     assert seen(rebuilt(snapshot)) == {1: 1, 2: 1}
     lived.live_on(tmp_path, ref, ends=False)
-    _, snapshot = done(tmp_path, ref, order="canonical")
+    _, snapshot = done(tmp_path, ref, order="stages")
     lived.live_on(tmp_path, ref, replace=f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}", ends=False)
     scans(tmp_path, 3)
     lived.live_on(tmp_path, ref, ends=False)
@@ -443,10 +443,10 @@ def test_what_failed_and_was_redriven_twice_counts_once_in_a_rebuild(
     assert seen(live(tmp_path, find_app(ref).plan())) == {2: 1}
     places: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
     ways: list[tuple[Any, dict[str, Any]]] = [
-        (one, some) for some in (places, {}) for one in ("tape", "canonical")
+        (one, some) for some in (places, {}) for one in ("tape", "stages")
     ]
     for order, options in ways:
-        accepted: dict[str, Any] = {"on_error": "dead-letter"} if order == "canonical" else {}
+        accepted: dict[str, Any] = {"on_error": "dead-letter"} if order == "stages" else {}
         _, snapshot = done(tmp_path, ref, order=order, **accepted, **options)
         assert seen(rebuilt(snapshot)) == {2: 1}, (order, options)
 
@@ -466,7 +466,7 @@ def test_what_fails_again_in_its_place_is_handled_where_it_was_redriven(
     lived.live_on(tmp_path, ref, ends=False)
     expected = seen(live(tmp_path, find_app(ref).plan()))
     assert expected[2] == 1
-    for order in ("tape", "canonical"):
+    for order in ("tape", "stages"):
         _, snapshot = done(tmp_path, ref, order=order)
         assert seen(rebuilt(snapshot)) == expected, order
 
@@ -494,7 +494,7 @@ def test_what_is_redriven_before_an_app_is_reshaped_counts_once(
     expected = {1: 1, 2: 1, 3: 1}
     assert seen(live(target, find_app(wide).plan())) == expected
     places: dict[str, Any] = {"base": str(target / "snapshots"), "base_id": made.id}
-    ways: list[tuple[Any, dict[str, Any]]] = [("tape", {}), ("canonical", places)]
+    ways: list[tuple[Any, dict[str, Any]]] = [("tape", {}), ("stages", places)]
     for order, options in ways:
         _, snapshot = done(target, wide, order=order, **options)
         assert seen(rebuilt(snapshot)) == expected, order

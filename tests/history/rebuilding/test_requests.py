@@ -138,7 +138,7 @@ def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("order", ["tape", "canonical"])
+@pytest.mark.parametrize("order", ["tape", "stages"])
 def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, order: str) -> None:
     """Of a whole one, all other keys would be gone, and nobody would know."""
     fill(tmp_path, 1)
@@ -150,7 +150,7 @@ def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, ord
             tmp_path, errors.SnapshotMismatchError, "holds the keys shop-1, shop-4 only", keys=keys, **base
         )
     assert len(Snapshots(base["base"], "shops").list()) == 1
-    if order == "canonical":
+    if order == "stages":
         _, same = done(tmp_path, SHOPS, keys=("shop-1", "shop-4"), **base)
         assert same.manifest.keys == ("shop-1", "shop-4")
         assert [one.rows for one in rebuilt(same)] == [one.rows for one in rebuilt(part)]
@@ -158,10 +158,10 @@ def test_from_a_snapshot_of_some_keys_only_these_are_rebuilt(tmp_path: Path, ord
 
 def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(3), {"sales": 2})
-    refused(tmp_path, errors.UnknownTopicError, "has never run .*--order canonical", order="tape")
+    refused(tmp_path, errors.UnknownTopicError, "has never run .*--order stages", order="tape")
 
 
-@pytest.mark.parametrize("order", ["auto", "tape", "canonical"])
+@pytest.mark.parametrize("order", ["auto", "tape", "stages"])
 def test_another_number_of_partitions_is_refused_with_both_numbers(sold: Path, order: str) -> None:
     said = "'shops' has 3 partitions, and ran with 2"
     refused(sold, errors.InputsChangedError, said, "tests.history.rebuilding.shops:wider", order=order)
@@ -179,8 +179,8 @@ def test_an_error_along_the_tape_names_the_order_that_needs_none(
     sold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOPS_WRONG", "twice")
-    refused(sold, errors.ReplayDivergedError, "outputs: .* then.*--order canonical")
-    done(sold, SHOPS, order="canonical")
+    refused(sold, errors.ReplayDivergedError, "outputs: .* then.*--order stages")
+    done(sold, SHOPS, order="stages")
 
 
 def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:
@@ -206,7 +206,7 @@ def test_what_allows_differences_does_not_go_with_the_tape(
 ) -> None:
     refused(own, errors.OptionError, f"--order tape does not go with {said}", order="tape", **options)
     report, _ = done(own, SHOPS, **options)
-    assert (report.order, f"{said} is given: in stages" in report.notes) == ("canonical", True)
+    assert (report.order, f"{said} is given: in stages" in report.notes) == ("stages", True)
 
 
 def test_deleted_history_behind_a_base_is_named_with_its_mend(own: Path) -> None:
@@ -249,13 +249,13 @@ def test_a_mistake_in_the_code_stops_a_rebuild_in_stages_as_it_stops_a_service(
     with pytest.raises(errors.ReplayDivergedError, match=r"that did not fail before: .*centss"):
         done(own, name, order="tape")
     if goes_on:
-        report, snapshot = done(own, name, on_error=on_error, order="canonical")
+        report, snapshot = done(own, name, on_error=on_error, order="stages")
         assert report.failed_here == len(report.failed) == 1
         assert "centss" in report.failed[0]
         assert None in [one.changelog_position for one in snapshot.manifest.tasks]
         return
     with pytest.raises(errors.HandlerError, match="centss") as found:
-        rebuild(request(own, name, on_error=on_error, order="canonical"), LocalEngine(1))
+        rebuild(request(own, name, on_error=on_error, order="stages"), LocalEngine(1))
     assert found.value.key == "shop-2"
     assert "dead-letter-all" in found.value.hint
     assert "mistake in the code" in found.value.hint or on_error == "stop"

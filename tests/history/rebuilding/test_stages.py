@@ -30,7 +30,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[TaskState
     """The history of an app of three stages with messages, and its state."""
     folder = tmp_path_factory.mktemp("deep")
     fed(folder, DEEP)
-    _, snapshot = done(folder, app_of(DEEP, "b"), order="canonical", as_of_ms=FAR_MS)
+    _, snapshot = done(folder, app_of(DEEP, "b"), order="stages", as_of_ms=FAR_MS)
     return folder, rebuilt(snapshot)
 
 
@@ -38,7 +38,7 @@ def test_a_driver_that_is_stopped_repeats_no_unit(deep: tuple[Path, list[TaskSta
     folder, wanted = deep
     for most in (1, 3, 7, 8):
         asked = lived.request(
-            folder, app_of(DEEP, "b"), order="canonical", as_of_ms=FAR_MS, name=f"stopped-{most}"
+            folder, app_of(DEEP, "b"), order="stages", as_of_ms=FAR_MS, name=f"stopped-{most}"
         )
         first = Stopping(most)
         with pytest.raises(InterruptedError):
@@ -53,7 +53,7 @@ def test_a_driver_that_is_stopped_repeats_no_unit(deep: tuple[Path, list[TaskSta
 
 def test_the_plan_shows_the_stages(deep: tuple[Path, list[TaskState]]) -> None:
     folder, _ = deep
-    plan = plan_rebuild(lived.request(folder, app_of(DEEP, "b"), order="canonical"))
+    plan = plan_rebuild(lived.request(folder, app_of(DEEP, "b"), order="stages"))
     assert plan.stages == 3
     assert [one.partition for one in plan.units] == [0, 1, 2]
     assert "in 3 stages" in plan.lines()[0]
@@ -143,7 +143,7 @@ def test_what_a_stage_sends_for_later_is_read_in_its_turn(
     monkeypatch.setattr(stage_unit, "_OUTPUTS_AT_ONCE", 20)
     some = [Event(f"k{n % 7}", 1_000 + 5 * n - n * 37 % 40) for n in range(400)]
     lived.append(tmp_path, encoded("events", some), {"events": 2, "more": 2})
-    report, found = done(tmp_path, f"{__name__}:ahead", order="canonical", as_of_ms=FAR_MS)
+    report, found = done(tmp_path, f"{__name__}:ahead", order="stages", as_of_ms=FAR_MS)
     assert "in 2 stages along the graph" in str(report.notes)
     wanted: dict[str, list[int]] = {}
     for one in sorted(map(later_of, some), key=lambda one: one.at):
@@ -154,7 +154,7 @@ def test_what_a_stage_sends_for_later_is_read_in_its_turn(
 def test_a_limit_by_offsets_of_what_the_app_sends_is_refused(tmp_path: Path) -> None:
     lived.append(tmp_path, encoded("events", [Event("a", 1_000)]), {"events": 2, "more": 2})
     with pytest.raises(OptionError, match="writes 'more' itself"):
-        done(tmp_path, f"{__name__}:ahead", order="canonical", until=Limits({"more": {0: 1}}))
+        done(tmp_path, f"{__name__}:ahead", order="stages", until=Limits({"more": {0: 1}}))
 
 
 # --- an input that several stages read
@@ -199,7 +199,7 @@ def test_what_is_late_or_refused_counts_once_though_two_stages_read_it(tmp_path:
     lived.append(tmp_path, some, {"events": 1, "late": 1})
     place = tmp_path / "outputs"
     report, snapshot = done(
-        tmp_path, app, order="canonical", as_of_ms=10_000, outputs=f"parquet:{place}", on_error="dead-letter"
+        tmp_path, app, order="stages", as_of_ms=10_000, outputs=f"parquet:{place}", on_error="dead-letter"
     )
     assert (report.late, report.refused) == (2, 1)
     assert report.events == 6 + 4, "the events, and the messages"
@@ -244,7 +244,7 @@ def _rates(*at_value: tuple[int, int]) -> list[Output]:
 
 
 def _found(folder: Path, app: str, **options: Any) -> list[list[int]]:
-    _, snapshot = done(folder, app, order="canonical", **options)
+    _, snapshot = done(folder, app, order="stages", **options)
     (fields,) = lived.fields(rebuilt(snapshot)).values()
     found: list[list[int]] = fields["found"]
     return found
@@ -269,7 +269,7 @@ def test_reference_data_of_which_nothing_lies_before_the_first_event_is_refused_
     with pytest.raises(
         OptionError, match="nothing of the reference data in 'rates' lies before the first event"
     ):
-        done(tmp_path, app, order="canonical")
+        done(tmp_path, app, order="stages")
     assert _found(tmp_path, app, tables="as-of") == [[1_000, 0], [9_000, 1]]
     assert _found(tmp_path, app, tables="first") == [[1_000, 1], [9_000, 1]]
 

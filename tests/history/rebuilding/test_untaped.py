@@ -1,4 +1,4 @@
-"""History without a tape is taken in canonical order: the same bytes every time, and, where order leaves no choice, the live ones."""
+"""History without a tape is taken in stages: the same bytes every time, and, where order leaves no choice, the live ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) 
         lived.append(folder, shops.sales(300), {"sales": 2})
     lived.live_on(sold, SHOPS)
     report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}")
-    assert report.order == snapshot.manifest.source == "canonical"
+    assert report.order == snapshot.manifest.source == "stages"
     assert any("has never run on this log" in one for one in snapshot.manifest.notes)
     made, emitted = lived.outputs(never / "out", snapshot, "totals"), lived.read(sold, "totals")
     assert sorted((one.key, one.value, one.headers) for one in made) == sorted(
@@ -50,7 +50,7 @@ def test_it_ends_where_the_service_stands_though_producers_have_written_more(tmp
     lived.append(tmp_path, shops.sales(200), {"sales": 2})
     lived.live_on(tmp_path, SHOPS)
     lived.append(tmp_path, shops.sales(100, first=200), {})
-    _, base = done(tmp_path, SHOPS, order="canonical")
+    _, base = done(tmp_path, SHOPS, order="stages")
     stands = [
         tape.decode_cut(one.cut or b"").positions for one in lived.live(tmp_path, find_app(SHOPS).plan())
     ]
@@ -73,10 +73,10 @@ def test_messages_that_a_snapshot_stands_for_are_not_left_out(tmp_path: Path) ->
     lived.append(tmp_path, ticks(20, 2, 3), {"ticks": 4})
     other = f"{TALLY}@other"
     lived.live_on(tmp_path, other, str(tmp_path / "snapshots"))
-    report, whole = done(tmp_path, other, order="canonical")
+    report, whole = done(tmp_path, other, order="stages")
     assert any("comes from this code" in one for one in report.notes)
     assert report.events == 200
-    _, some = done(tmp_path, other, order="canonical", keys=("k3",))
+    _, some = done(tmp_path, other, order="stages", keys=("k3",))
     wanted = [
         (row, value)
         for one in rebuilt(whole)
@@ -117,7 +117,7 @@ def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
     seen, event = list[Passed](), Passed("a", 100_000)
     lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], topics)
     report, _ = done(tmp_path, passing(seen))
-    assert report.order == "canonical"
+    assert report.order == "stages"
     assert seen == [event]
 
 
@@ -133,7 +133,7 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     lived.append(tmp_path, records, {"first": 1, "second": 1})
     lived.live_on(tmp_path, name)
     seen.clear()
-    done(tmp_path, name, order="canonical")
+    done(tmp_path, name, order="stages")
     assert seen == [own[0], others[0], own[1], others[1]]
 
 
@@ -163,9 +163,9 @@ def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_to
             InputsChangedError, match="no longer reads 'former' and now reads 'latter'"
         ) as caught:
             done(tmp_path, name, order=order)
-        assert "--order canonical, which reads what the code declares now" in caught.value.hint
+        assert "--order stages, which reads what the code declares now" in caught.value.hint
     with pytest.raises(UnknownTopicError, match="declare its former topic"):
-        done(tmp_path, name, order="canonical")
+        done(tmp_path, name, order="stages")
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -177,7 +177,7 @@ def test_a_task_without_a_watermark_is_named(tmp_path: Path, is_whole: bool) -> 
         service.settle()
         service.worker.leave()
     follower = counting("follower", "totals", shops.Total, key="shop", watermark="upstream")
-    report, _ = done(tmp_path, follower, order="canonical")
+    report, _ = done(tmp_path, follower, order="stages")
     said = [one for one in report.notes if "had no watermark" in one]
     if is_whole:
         assert said == []

@@ -94,7 +94,7 @@ def test_a_state_in_which_events_wait_that_were_handled_is_refused(tmp_path: Pat
     append(tmp_path)
     lived.live_on(tmp_path, in_order("arrival"), ends=False)
     app = in_order("event-time")
-    _, snapshot = done(tmp_path, app, order="canonical")
+    _, snapshot = done(tmp_path, app, order="stages")
     with pytest.raises(
         SnapshotMismatchError, match=r"1 event wait for their turn in Old .* and 0 by the last commit"
     ):

@@ -88,7 +88,7 @@ def test_it_is_refused_while_another_upgrade_is_open_and_after_it_was_given_up(
 
 
 def test_the_second_upgrade_can_be_rolled_back(producer: Producer, tmp_path: Path) -> None:
-    """It was made in canonical order, so its state stands at another time of the clock than the one that was kept."""
+    """It was made in stages, so its state stands at another time of the clock than the one that was kept."""
     second = bad.new_version(tmp_path)
     third = bad.new_version(tmp_path, ("if True:", BUG))
     chain = [

@@ -26,7 +26,7 @@ def test_an_upgrade_killed_after_every_step_and_its_rollback_under_production(tm
 
 @pytest.mark.long
 def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
-    """In canonical order: what was under way is handled by the old version. Version 3 is again as version 1."""
+    """In stages: what was under way is handled by the old version. Version 3 is again as version 1."""
     log, old = tmp_path / "log", "tests.lab.upgrade.telling:app"
     versions = [
         old,
@@ -43,7 +43,7 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
             asked = msgspec.structs.replace(stage.wanted_in(tmp_path, after, rollback=False), old=before)
             stage.command(asked, killed_after="begun")
             waits = stack.enter_context(stage.service(after, log, tmp_path))
-            assert stage.command(asked)["order"] == "canonical"
+            assert stage.command(asked)["order"] == "stages"
             assert runs.ended() == 1
             stage.await_outputs(
                 log, len(producer.clicks) + 300

@@ -57,7 +57,7 @@ class Limit:
     """Where to stop: as soon as one of these limits is reached.
 
     ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all
-    operators nearest to the sources have reached it. ``as_of_ms``, in canonical order only: see ``canonical``.
+    operators nearest to the sources have reached it. ``as_of_ms``, in stages only: see ``stage_order``.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -161,7 +161,7 @@ class Replay:
                 self._check_taken()  # if records are missing, the error may only be a consequence
             error.what = f"{error.what.rstrip('.')}. {self._versions()}"
             error.hint = error.hint or (
-                "A replay needs code with the results that are recorded. Other code runs in stages (tailrace rebuild --order canonical)."
+                "A replay needs code with the results that are recorded. Other code runs in stages (tailrace rebuild --order stages)."
             )
             raise
         if self.is_at_end:
@@ -395,7 +395,7 @@ class Replay:
             offset=gaps[0][1],
             hint="A compacted topic loses all but the last record of each key. Without the others this "
             f"history cannot be replayed. Read them from {KEPT_ELSEWHERE}, or rebuild from a later "
-            "snapshot (--from-snapshot) or in canonical order (--order canonical). The last reads the "
+            "snapshot (--from-snapshot) or in stages (--order stages). The last reads the "
             "records that are left: the state may then differ.",
         )
 

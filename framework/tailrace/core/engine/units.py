@@ -115,7 +115,7 @@ class Units:
         self.refused: list[tuple[int, int]] = []
         """Records that were refused: input and offset."""
         self.failed_here: set[tuple[int, int, int]] | None = None
-        """In canonical order: the records that have failed, as input, offset and operator (``tape.ALL``: all that take it)."""
+        """In stages: the records that have failed, as input, offset and operator (``tape.ALL``: all that take it)."""
         self.new_failures: NewFailures | None = None
         """In stages: decides about failures in place of the app's ``on_error``."""
         self.spans: list[tuple[Traced, int]] = []

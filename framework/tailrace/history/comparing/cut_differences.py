@@ -5,7 +5,7 @@ and commits happen without a new record. So the whole cut is compared::
 
     of one tape        (same lineage, same base): the number of commits and the last one's identity decide
     of two tapes       (one was started from a snapshot since): positions, counts, watermarks, clock
-    canonical order    (no tape): positions, and each timer that is pending on one side and passed on the other
+    stages             (no tape): positions, and each timer that is pending on one side and passed on the other
     other code         an operator that one side does not have has no moment there: it is not compared. None of its
                        timers can have fired there
 

@@ -28,7 +28,7 @@ Each comparison has one of four answers::
                                                         place within a commit
 
 Two commits with one identity have the same past: each chains to the one before (``core.engine.tape``). A place within a commit, where a
-limit has stopped a rebuild, and a state in canonical order have identities that no commit has. What such a snapshot may replace is
+limit has stopped a rebuild, and a state in stages have identities that no commit has. What such a snapshot may replace is
 decided by ``comparing.cut_differences``.
 
 What follows is in the table ``DOES``. What the log can restore by itself is restored, with a warning that names both sides. All else
@@ -95,7 +95,7 @@ class Within(Unknown):
 
 
 Use = Literal[
-    "store", "start", "parent", "base on tape", "base in canonical order", "comparison", "input", "input of snapshot"
+    "store", "start", "parent", "base on tape", "base in stages", "comparison", "input", "input of snapshot"
 ]  # fmt: skip
 Does = Literal["take", "refill", "leave", "full", "refuse", "report"]
 _ANSWERS: Final = (Same, Ahead, Other, Unknown)
@@ -105,7 +105,7 @@ DOES: Final[Mapping[Use, tuple[Does, Does, Does, Does]]] = {
     "start": ("take", "leave", "leave", "leave"),  # of a snapshot; or it replaces the state (--replace-state)
     "parent": ("take", "full", "full", "full"),  # of an incremental snapshot
     "base on tape": ("take", "refuse", "refuse", "take"),  # of a rebuild; the tape behind it is compared as it is followed
-    "base in canonical order": ("take", "refuse", "refuse", "take"),
+    "base in stages": ("take", "refuse", "refuse", "take"),
     "comparison": ("take", "report", "report", "take"),  # with a replay: a difference, and nothing more is compared
     "input": ("take", "refuse", "refuse", "take"),  # at each start; with --after-deleted it is stepped over
     "input of snapshot": ("take", "take", "refuse", "take"),  # one that is ahead is refused by its position
@@ -196,14 +196,14 @@ def _shown(cut: tape.Cut) -> str:
 def check_base(
     plan: Plan, log: Log, asked: Snapshot, partition: int, end: bytes | None, *, taped: bool
 ) -> None:
-    """Check that a rebuild up to the cut ``end`` can continue from a snapshot, along the tape or in canonical order.
+    """Check that a rebuild up to the cut ``end`` can continue from a snapshot, along the tape or in stages.
     Raises SnapshotMismatchError or OtherHistoryError.
     """
     data, which = asked.manifest.task(partition).cut, asked.manifest.id
     if not data or end is None:
         return
     cut, stop, where = tape.decode_cut(data), tape.decode_cut(end), f"app {plan.app!r} partition {partition}"
-    if not taped and (cut.lineage != stop.lineage or any(one.source == "canonical" for one in asked.chain)):
+    if not taped and (cut.lineage != stop.lineage or any(one.source == "stages" for one in asked.chain)):
         return  # it is at no commit of the log: nothing here can check it
     if taped and which == stop.base:
         raise SnapshotMismatchError(
@@ -220,9 +220,9 @@ def check_base(
         raise SnapshotMismatchError(
             f"the snapshot {which} stands within commit {cut.commit} of {where}",
             hint="A rebuild along the tape continues from a commit. Take a snapshot that was not stopped by a limit, or continue in "
-            "canonical order (--order canonical).",
+            "stages (--order stages).",
         )
-    if does("base on tape" if taped else "base in canonical order", found) == "refuse":
+    if does("base on tape" if taped else "base in stages", found) == "refuse":
         raise OtherHistoryError(
             f"the snapshot {which} stands after a commit of {where} that this log does not have: {found.why}",
             hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or rebuild from the "
@@ -239,7 +239,7 @@ def check_tape_end(plan: Plan, log: Log, partition: int, cut: bytes | None) -> N
     record = last(log, *place)
     if record is None:
         return
-    from_inputs = "rebuild the state from the inputs (`tailrace rebuild --order canonical`), and start from the result under another name "
+    from_inputs = "rebuild the state from the inputs (`tailrace rebuild --order stages`), and start from the result under another name "
     if cut is None:
         raise OtherHistoryError(
             f"the changelog {changelog!r} has no commit of partition {partition}, and the tape {place.topic!r} has: the changelog was "

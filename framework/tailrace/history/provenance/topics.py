@@ -174,5 +174,5 @@ def _check(app: str, gone: Iterable[str]) -> None:
             topic=topic,
             hint=f"Restore the old topic from a copy, if there is one, with the app's own topics; or go back to {KEPT_ELSEWHERE} or a snapshot that "
             "was made before. To begin again with the new topic, run the app under another name, or delete all of its own topics and its "
-            "consumer group, too. `tailrace rebuild --order canonical` runs it on what is there now.",
+            "consumer group, too. `tailrace rebuild --order stages` runs it on what is there now.",
         )

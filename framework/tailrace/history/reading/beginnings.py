@@ -135,10 +135,10 @@ def taped_beginning(
     return Beginning(partition, end.lineage, positions=_first_positions(history, partition))
 
 
-def canonical_beginning(
+def stages_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The beginning in canonical order, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any."""
+    """The beginning in stages, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any."""
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
@@ -153,7 +153,7 @@ def canonical_beginning(
 
 
 def check_not_edited(history: AppHistory, partition: int, end: bytes | None) -> Iterator[str]:
-    """Before canonical order from the first record: notes about what is not known. ``end``: the service's last cut, if any.
+    """Before a rebuild in stages from the first record: notes about what is not known. ``end``: the service's last cut, if any.
     Raises SnapshotMismatchError: a part of the history is in a snapshot only, which was edited or reshaped.
     """
     if end is None or not (cut := tape.decode_cut(end)).base:
@@ -169,8 +169,8 @@ def check_not_edited(history: AppHistory, partition: int, end: bytes | None) -> 
     if edited:
         raise SnapshotMismatchError(
             f"the history of the app {history.plan.app!r} on this log begins with the snapshot {edited}, which was edited or reshaped: "
-            "canonical order from the first record would leave out what only this snapshot has",
-            hint=f"Continue from it (tailrace rebuild --order canonical --from-snapshot {edited}), and start from the result with "
+            "a rebuild in stages from the first record would leave out what only this snapshot has",
+            hint=f"Continue from it (tailrace rebuild --order stages --from-snapshot {edited}), and start from the result with "
             "--replace-state. Or work on the old log.",
         )
     if lost:
@@ -192,7 +192,7 @@ def check_tape_begins(history: AppHistory, partition: int) -> None:
             partition=partition,
             offset=0,
             hint=f"Start from a snapshot (--from-snapshot), read {KEPT_ELSEWHERE}, or go without it "
-            "(--order canonical).",
+            "(--order stages).",
         )
 
 
@@ -265,8 +265,8 @@ def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
         raise SnapshotMismatchError(
             f"the history of the app {app!r} partition {partition} begins with the snapshot {end.base}, which "
             f"cannot be used: {error.what}",
-            hint="Bring it back to where it was; without it there is only what came after. A rebuild in canonical order "
-            "(--order canonical) begins with the log.",
+            hint="Bring it back to where it was; without it there is only what came after. A rebuild in stages "
+            "(--order stages) begins with the log.",
         ) from error
     return Beginning(partition, end.lineage, snapshot, tape.encode(cut), cut.positions)
 

@@ -182,7 +182,7 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
         raise ReplayDivergedError(
             f"the tape of app {task.plan.app!r} partition {task.partition} ends before record {task.tape_number}, its last "
             f"commit was number {stop - 1}",
-            hint="A part of the tape is missing, and all of it is needed. A rebuild can do without a tape: --order canonical.",
+            hint="A part of the tape is missing, and all of it is needed. A rebuild can do without a tape: --order stages.",
         )
     return True
 

@@ -2,7 +2,7 @@
 
 Theory. A topic of rows that were imported from another system stands for all records of other topics before some offsets: these
 were counted there. So an app that reads the rows and one of the other topics begins there at these offsets, in its first run and
-in canonical order. Along the tape it begins where it has begun.
+in stages. Along the tape it begins where it has begun.
 
 The topic ``tailrace.handed-over`` has a record for each topic of rows. It names the topic as the log knows it: one that was deleted and
 created again stands for nothing. Two topics of rows in one app must stand for the same records; an import checks that.

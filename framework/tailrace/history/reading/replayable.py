@@ -92,6 +92,6 @@ def check_after_beginning(
             f"partition {number} begins with the snapshot {snapshot.manifest.id}, which stands after the limit: {'; '.join(passed)}",
             hint="Name a limit after the snapshot, or begin with an earlier snapshot."
             if asked
-            else "Name a limit after the snapshot. The tape has no history before it; a rebuild in canonical order "
-            "(--order canonical) has.",
+            else "Name a limit after the snapshot. The tape has no history before it; a rebuild in stages "
+            "(--order stages) has.",
         )

@@ -17,7 +17,7 @@ from tailrace.log.interface import Log, TopicPartition
 
 _HINT = (
     "Another program writes to the tape: find it and stop it. The service's own state is not affected, but this history cannot be "
-    "replayed along its tape any more. Rebuild it in canonical order (`tailrace rebuild --order canonical`), or from a snapshot or "
+    "replayed along its tape any more. Rebuild it in stages (`tailrace rebuild --order stages`), or from a snapshot or "
     f"{KEPT_ELSEWHERE} that was made before; and start from the result under another name (--from-snapshot, --as), which begins a new tape."
 )
 

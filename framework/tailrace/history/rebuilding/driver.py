@@ -158,7 +158,7 @@ class _Rebuild:
         """The results of the units whose tasks make up the snapshot, in the order of the report."""
         self._units_work = WorkFolder(Path(job.work))
         self._units_work.make()
-        if job.order == "canonical":
+        if job.order == "stages":
             return self._stages(job)
         return self._run([Unit(job=job, kind="task", partition=number) for number in range(job.partitions)])
 

@@ -29,7 +29,7 @@ _MISTAKE_HINT = (
     "dead-letter-all, then it goes to the dead letters."
 )
 _SHOWN = 20
-CANONICAL_HINT = "--order canonical needs no tape: it runs this code over the records of the inputs."
+STAGES_HINT = "--order stages needs no tape: it runs this code over the records of the inputs."
 """What the errors of a rebuild along the tape add."""
 
 
@@ -69,11 +69,11 @@ class Failed:
 
 
 @contextmanager
-def naming_canonical() -> Generator[None]:
-    """Add to errors about a tape, or about code that does not follow it, that canonical order needs no tape."""
+def naming_stages() -> Generator[None]:
+    """Add to errors about a tape, or about code that does not follow it, that stages need no tape."""
     try:
         yield
     except (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError) as error:
-        if "--order canonical" not in error.hint:
-            error.hint = f"{error.hint} {CANONICAL_HINT}".strip()
+        if "--order stages" not in error.hint:
+            error.hint = f"{error.hint} {STAGES_HINT}".strip()
         raise

@@ -21,7 +21,7 @@ import msgspec
 
 from tailrace.history.rebuilding.request import Request
 
-SettledOrder: TypeAlias = Literal["tape", "canonical"]
+SettledOrder: TypeAlias = Literal["tape", "stages"]
 UnitKind: TypeAlias = Literal["task", "stage"]
 
 
@@ -44,7 +44,7 @@ class StandOf(msgspec.Struct, frozen=True):
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """The order of a rebuild, where its tasks end, and the ends of all topics, as of one commit of the log.
 
-    In canonical order tasks end at the ends of their inputs. Their targets only describe the service's own
+    in stages tasks end at the ends of their inputs. Their targets only describe the service's own
     last commits.
     """
 
@@ -59,17 +59,17 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
     clock_ms: int | None = None
-    """In canonical order: when the rebuild began. Event times are compared with it."""
+    """In stages: when the rebuild began. Event times are compared with it."""
     stages: int = 0
-    """In event-time order: the number of stages (``core.engine.stages``)."""
+    """In stages: the number of stages (``core.engine.stages``)."""
     stands: tuple[StandOf, ...] = ()
-    """In event-time order, by partition: the cut at which the task ends. Empty: each ends where its inputs do."""
+    """In stages, by partition: the cut at which the task ends. Empty: each ends where its inputs do."""
     end_clock_ms: int = 0
-    """In event-time order: the highest timestamp with which an input ends."""
+    """In stages: the highest timestamp with which an input ends."""
     first_ms: dict[str, list[int]] = {}
-    """In event-time order: by input with reference data and partition, the timestamp up to which its records come before all others."""
+    """In stages: by input with reference data and partition, the timestamp up to which its records come before all others."""
     finish: bool = False
-    """In canonical order: the inputs end with the end of history, as in the service's last run."""
+    """In stages: the inputs end with the end of history, as in the service's last run."""
 
 
 class Job(Settled, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.history.provenance.judging import check_base, check_reads
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import Beginning, canonical_beginning, taped_beginning
+from tailrace.history.reading.beginnings import Beginning, stages_beginning, taped_beginning
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Ends, OneCommitLog
@@ -33,9 +33,9 @@ class HistorySource(AppHistory):
         end, asked = job.targets[number].cut, asked_snapshot(job)
         if asked is not None:
             check_base(self.plan, self.log, asked, number, end, taped=job.order == "tape")
-        if job.order == "canonical":
+        if job.order == "stages":
             inputs = [one.name for one in self.plan.inputs if one.name in job.ends]
-            begun = canonical_beginning(self, number, end, asked, inputs)
+            begun = stages_beginning(self, number, end, asked, inputs)
             if begun.snapshot is not None:
                 check_reads(self.log, begun.snapshot, number, inputs)
             return begun

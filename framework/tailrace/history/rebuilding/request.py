@@ -37,7 +37,7 @@ from tailrace.state.snapshots import Place
 
 Tables: TypeAlias = Literal["auto", "first", "as-of"]
 """In stages, which reference data the first events find: what a service has found, all, or what has an earlier timestamp."""
-Order: TypeAlias = Literal["auto", "tape", "canonical"]
+Order: TypeAlias = Literal["auto", "tape", "stages"]
 PARQUET = "parquet:"
 """Before the place of outputs."""
 StoreKind: TypeAlias = Literal["rocks", "memory"]
@@ -96,7 +96,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = "auto"
     until: Limits = Limits()
     as_of_ms: int | None = None
-    """Only the events up to this event time, and what follows from them; in canonical order."""
+    """Only the events up to this event time, and what follows from them; in stages."""
     tables: Tables = "auto"
     failures: Failures = Failures()
     execution: Execution = Execution()

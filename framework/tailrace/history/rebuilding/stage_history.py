@@ -228,13 +228,13 @@ class _Others:
         manifest = self._base.manifest
         self._ends = {name: of[number] for name, of in manifest.ends.items() if name in inputs}
         cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
-        for one in manifest.tasks if manifest.source != "canonical" else ():
+        for one in manifest.tasks if manifest.source != "stages" else ():
             if one.waiting is not None:  # see ``in_flight``: not all records below the ends were sent by then
                 self._sent[one.partition] = cuts[one.partition].totals.outputs if one.cut else 0
 
     @property
     def _holds_flight(self) -> bool:
-        return self._base is not None and self._base.manifest.source == "canonical"
+        return self._base is not None and self._base.manifest.source == "stages"
 
     def _range(self, name: str) -> tuple[int, int]:
         end = self._job.ends[name][self._number] if name in self._job.ends else 0

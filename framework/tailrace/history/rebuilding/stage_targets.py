@@ -277,7 +277,7 @@ def _check_part(request: Request, plan: Plan) -> None:
     if request.until.watermark_ms is not None:
         raise OptionError(
             f"the app {plan.app!r} sends records to itself, and --until stops each partition at a record of its own: "
-            "what the others had sent it by then is not known in canonical order",
+            "what the others had sent it by then is not known in stages",
             hint="Use --as-of with the time: it goes by event time, and includes what was sent before.",
         )
     if own := sorted({*request.until.offsets} & {*own_inputs(plan)}):
@@ -287,7 +287,7 @@ def _check_part(request: Request, plan: Plan) -> None:
         )
     if request.keys and request.to.outputs != "none":
         raise OptionError(
-            f"the app {plan.app!r} sends records to itself, so in canonical order all keys are run, and the outputs of "
+            f"the app {plan.app!r} sends records to itself, so in stages all keys are run, and the outputs of "
             "some keys cannot be separated from the others'",
             hint="Leave out --outputs, or --key.",
         )
@@ -298,7 +298,7 @@ def _check_in_flight(base: Snapshot, plan: Plan, settled: Settled) -> None:
     if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
         raise SnapshotMismatchError(
             f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had "
-            "under way to itself there: in canonical order nobody would send that again",
+            "under way to itself there: in stages nobody would send that again",
             hint="Continue from a snapshot without a limit, or rebuild from the beginning.",
         )
 

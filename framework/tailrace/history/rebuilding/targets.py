@@ -33,7 +33,7 @@ from tailrace.history.reading.replayable import (
 )
 from tailrace.history.reading.stretches import first
 from tailrace.history.reading.tape_records import last_version
-from tailrace.history.rebuilding.failures import naming_canonical
+from tailrace.history.rebuilding.failures import naming_stages
 from tailrace.history.rebuilding.job import Settled, SettledOrder, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
@@ -49,7 +49,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
         OptionError: A key, an offset or a time makes no sense for this app or this log.
         SnapshotMismatchError: The app has never committed, or the base cannot be continued from.
         OffsetGoneError: The log has deleted records that the rebuild needs.
-        OtherHistoryError: An input or the tape was deleted and created again, and canonical order was not
+        OtherHistoryError: An input or the tape was deleted and created again, and stages were not
         requested.
     """
     plan = past.plan
@@ -58,15 +58,15 @@ def settle(request: Request, past: HistorySource) -> Settled:
     except ValueError as error:
         raise OptionError(str(error), hint="Write it as it stands in the events.") from None
     base = _base(request, past)
-    if request.order != "canonical":
+    if request.order != "stages":
         check_history(plan.app, past.log, plan.inputs)
     order, notes = _order(request, past)
     settled = msgspec.structs.replace(_last_commits(past, order, request.source.ends), notes=notes)
     if base is not None:
         settled = msgspec.structs.replace(settled, base=base.manifest.id)
-    if order == "canonical":
+    if order == "stages":
         return settle_in_stages(request, past, base, settled)
-    with naming_canonical():
+    with naming_stages():
         return settle_along_tape(request, past, base, settled)
 
 
@@ -102,19 +102,19 @@ def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[s
     plan, log = past.plan, past.log
     if request.as_of_ms is not None:
         _check_as_of(request)
-        return "canonical", (
+        return "stages", (
             f"as of {instant(request.as_of_ms)}: in stages, without events from after this time",
             *_replaced(past),
         )
-    if request.order == "canonical":
-        return "canonical", tuple(_replaced(past))
+    if request.order == "stages":
+        return "stages", tuple(_replaced(past))
     if request.order == "tape":
         _check_strict(request)
-        with naming_canonical():
+        with naming_stages():
             AppHistory(plan, log)
         return "tape", ()
     if why := _why_in_stages(request, past):
-        return "canonical", (f"{why}: in stages", *_replaced(past))
+        return "stages", (f"{why}: in stages", *_replaced(past))
     return "tape", ()
 
 
@@ -148,7 +148,7 @@ def _check_strict(request: Request) -> None:
         if given:
             raise OptionError(
                 f"--order tape does not go with {option}: along the tape, everything is as it was recorded",
-                hint=f"Leave {option} out, or rebuild with --order canonical.",
+                hint=f"Leave {option} out, or rebuild with --order stages.",
             )
 
 
@@ -185,7 +185,7 @@ def settle_along_tape(
     if not cuts:
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",
-            hint="Run it first, or use --order canonical, which needs no tape.",
+            hint="Run it first, or use --order stages, which needs no tape.",
         )
     _check_inputs(plan, [*cuts.values()])
     _check_time(request, past, [*cuts.values()])
@@ -212,8 +212,7 @@ def _check_inputs(plan: Plan, cuts: Sequence[tape.Cut]) -> None:
     raise InputsChangedError(
         f"the app {plan.app!r} no longer reads {', '.join(map(repr, dropped))}{now}, unlike when it last "
         "committed",
-        hint="Declare the former input again, or use --order canonical, which reads what the code declares "
-        "now.",
+        hint="Declare the former input again, or use --order stages, which reads what the code declares now.",
     )
 
 
@@ -276,7 +275,7 @@ def _begun_with(request: Request, beginnings: list[tuple[Beginning, tape.Cut]]) 
         many = "partitions" if "," in numbers else "partition"
         yield (
             f"{many} {numbers} began with the snapshot {base}: this code is not run on what came before it; "
-            "--order canonical runs it on all that is there"
+            "--order stages runs it on all that is there"
         )
         if request.to.outputs != "none" and (left_out := sum(one.outputs for one in begun)):
             before = f"from before the snapshot {base}, of {many} {numbers}"

@@ -13,7 +13,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import differences
-from tailrace.history.rebuilding.failures import naming_canonical
+from tailrace.history.rebuilding.failures import naming_stages
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
@@ -46,7 +46,7 @@ def run_unit(unit: Unit) -> UnitResult:
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics)
-            with naming_canonical() if taped else nullcontext():
+            with naming_stages() if taped else nullcontext():
                 result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))

@@ -68,7 +68,7 @@ class InputPositions:
                 found[place.topic] = self._bring_along(writer, name, place, position)
             else:
                 found[place.topic] = self._in_log(place, position)
-        if writer is not None and self._manifest.source == "canonical":
+        if writer is not None and self._manifest.source == "stages":
             found |= self._let_wait(writer)
         return found
 
@@ -150,7 +150,7 @@ class InputPositions:
                 "does not hold those",
                 hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
             )
-        if writer is not None and is_inbox and self._manifest.source != "canonical":
+        if writer is not None and is_inbox and self._manifest.source != "stages":
             self._append_messages(writer)
         return self._log.start_offset(*place)
 

@@ -41,7 +41,7 @@ def check_same_moment(
             f"the snapshot {which} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
             hint="Start an app that has not run yet from it, with --as NAME.",
         )
-    if cut is not None and any(one.source == "canonical" for one in snapshot.chain):
+    if cut is not None and any(one.source == "stages" for one in snapshot.chain):
         found = position_changes(cut.positions, live.positions)
     else:
         found = cut_changes(cut, live)
@@ -68,7 +68,7 @@ def check_same_moment(
 def _check_timers(
     plan: Plan, log: Log, snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut
 ) -> None:
-    """Refuse a snapshot if a timer would fire twice or never: canonical order has its own clock, and other code of an app may
+    """Refuse a snapshot if a timer would fire twice or never: a rebuild in stages has its own clock, and other code of an app may
     have been stopped elsewhere within a drain.
     """
     folded = AppHistory(plan, log).committed(number, with_rows=True).rows
@@ -91,7 +91,7 @@ def _check_waiting(
     """Refuse a snapshot if an operator would handle events from outside a second time or never, as other ones wait in it. Those that
     the app has sent itself are in the snapshot.
     """
-    held = {*own} if snapshot.manifest.source == "canonical" else set[str]()
+    held = {*own} if snapshot.manifest.source == "stages" else set[str]()
     for name in sorted(cut.operators.keys() & live.operators.keys()):
         lows = [
             {of: low for of, low in one.ordered[name].lows.items() if of not in held}

@@ -209,7 +209,7 @@ class _Task:
     def _warn_of_letters(self) -> None:
         """Events that failed in another app before the snapshot are not in its state, and a redrive reaches that app only."""
         cut, log, app = self._cut, self._log, self._cut.app
-        if app == self._plan.app or self._snapshot.manifest.source == "canonical":
+        if app == self._plan.app or self._snapshot.manifest.source == "stages":
             return
         with suppress(UnknownTopicError):  # the other app has not run on this log
             closed, inbox = closed_letters(log, app), inbox_of(app)

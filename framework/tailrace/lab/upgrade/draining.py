@@ -1,6 +1,6 @@
 """The old version handles the messages that are under way when it has been stopped, and reads no more of its other inputs.
 
-Canonical order knows no messages that old code has sent: at the moment at which the new code takes over, none may be left.
+A rebuild in stages knows no messages that old code has sent: at the moment at which the new code takes over, none may be left.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
                  changed meanwhile
     4  fenced    old processes commit and end        the log                           nobody runs
     5  last      when nobody owns a task: in         ``upgrade-ID-last``               nobody runs
-                 canonical order old handles its
+                 stages, old handles its
                  messages; the last round, to the    and the changelog of new
                  end, and its rows
     6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
@@ -182,7 +182,7 @@ class Steps:
             return
         self._say(f"{name}: rebuilding the state of version {self._upgrade.new!r}")
         if made:
-            order: Order = "canonical" if made[-1].source == "canonical" else "tape"
+            order: Order = "stages" if made[-1].source == "stages" else "tape"
             # A small state is quicker without further processes.
             is_small = (
                 sum(file.rows for one in made for task in one.tasks for file in task.files) <= _ROWS_IN_MEMORY
@@ -222,7 +222,7 @@ class Steps:
         self._await_nobody()
         self.report.stopped_s = -time.monotonic()
         made, last = self._made(), self._named("last")
-        if made[-1].source == "canonical" and self._sides.old_is.own and made[-1].name != last:
+        if made[-1].source == "stages" and self._sides.old_is.own and made[-1].name != last:
             self._old("drain", type(None), reference=self._sides.old.place.reference)
         self._round(last, made)
         self._write_state()

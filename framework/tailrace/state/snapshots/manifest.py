@@ -24,8 +24,8 @@ HELD_BY = "held-by-"
 """A file in a snapshot's folder with this prefix and the name of an app: its history begins there."""
 
 Kind: TypeAlias = Literal["full", "incremental"]
-Source: TypeAlias = Literal["live", "tape", "canonical", "edited"]
-"""Where the rows come from: a service, a rebuild along the tape or in canonical order, or a person."""
+Source: TypeAlias = Literal["live", "tape", "stages", "edited"]
+"""Where the rows come from: a service, a rebuild along the tape or in stages, or a person."""
 
 TableName: TypeAlias = Literal["state", "timers", "messages", "deleted"]
 
