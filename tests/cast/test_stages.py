@@ -138,7 +138,8 @@ def test_ordered_operators_come_to_what_the_service_has(seeds: range, tmp_path: 
                 assert rows_of(found, actors) == live
                 compared += len(live)
                 if base:
-                    _, again = made(world, app, base=uri, base_id=base, name=f"again-{base}")
+                    split = random.choice((1, 1, 2, 5))
+                    _, again = made(world, app, base=uri, base_id=base, name=f"again-{base}", split=split)
                     assert rows_of(again, actors) == live
                     continued += 1
                 base = snapshot.manifest.id

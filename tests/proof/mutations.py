@@ -191,6 +191,9 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
         "raised-before-what-was-sent-is-read": Mutation(
             "core.engine.stage_order:StageOrder.go", "yield from self._records()", "task.raised(past.stand.marks if past.stand else {})\n    yield from self._records()", "tests/cast/test_stages.py"
         ),
+        "ranges-of-keys-joined-without-the-steps": Mutation(
+            "core.engine.key_ranges:RangeUnits.invoke_timer", "taken = self.taken_before + self.unit.taken", "taken = 0", "tests/cast/test_ranges.py -k everything"
+        ),
         "a-timer-before-the-events-of-its-instant": Mutation(
             "core.engine.ordering:Sweep._next_timer", "(event_ms, -1,", "(event_ms + 1, -1,", _ORACLE
         ),

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from tailrace.spark.engine import SparkEngine
 from tests.cast.apps import CAST, place
 from tests.cast.test_matrix import lived, orders_of, remade
+from tests.cast.test_ranges import made
+from tests.history.rebuilding.planted import app_of, fed
 
 HASH_SEED = 417
 TIME_ZONE = "Asia/Kathmandu"
@@ -52,3 +54,11 @@ def test_spark_comes_to_the_bytes_of_the_service_and_the_results_of_the_oracle(
                 found, states = remade(world, place(name, seed), order, case.topics, SparkEngine(elsewhere))
                 assert found == case.expected, order
                 assert states == remade(world, place(name, seed), order, case.topics)[1]
+
+
+def test_ranges_of_keys_on_spark_make_the_bytes_of_one_unit_here(
+    elsewhere: SparkSession, tmp_path: Path
+) -> None:
+    fed(tmp_path, 333)
+    here = made(tmp_path, app_of(333, "b"), 1)
+    assert made(tmp_path, app_of(333, "b"), 2, SparkEngine(elsewhere)) == here

@@ -25,7 +25,7 @@ from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.request import PARQUET, Destination, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 
-_STAGES = {"sends": "comparing messages", "task": "replaying", "stage": "running in stages"}
+_STAGES = {"task": "replaying", "stage": "running in stages"}
 
 
 @click.command(cls=Command, short_help="Make a snapshot of an app from its history.")

@@ -86,6 +86,13 @@ execution_options = packed(
         type=click.Path(file_okay=False),
         help="Folder for intermediate files (default: beside the snapshots).",
     ),
+    click.option(
+        "--split",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="In stages: divide the work of each partition into this many ranges of keys, for more processes than partitions.",
+    ),
 )
 engine_options = packed(
     "where",

@@ -110,6 +110,16 @@ class SentNumbers:
                 found.append((*one, (name, origin)))
         return found
 
+    def again(self, headers: Headers, origin: bytes) -> Headers:
+        """The headers of an output that was numbered among some of the outputs of a task, now that it is numbered among all."""
+        _, inside, inner = headers[-1][1].partition(b"\0")
+        if not inside:
+            return (*headers[:-1], (ORIGIN_HEADER, origin))
+        operator = inner[_TO_OPERATOR - 1 : -_NUMBERS - 1]
+        self._sent[operator] = 1 + (number := self._sent.get(operator, 0))
+        end = (self._task | number).to_bytes(_NUMBERS, "big")
+        return (*headers[:-1], (ORIGIN_HEADER, b"%b\0%b%b" % (origin, inner[:-_NUMBERS], end)))
+
 
 # --- reading
 

@@ -20,6 +20,7 @@ from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.key_ranges import KeyRange, RangeUnits
 from tailrace.core.engine.units import TIMER, NewFailures, Units
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.records import DELETED, Headers, InputRecord, RawOutput
@@ -93,11 +94,17 @@ class Watch:
     new_failures: NewFailures | None = None
     on_time: Callable[[InstanceCache, ActorPlan, int], None] | None = None
     """Called with the event time of each event, timer and expiry, before an actor handles it."""
+    range: KeyRange | None = None
+    """Handlers are called for its keys only. It goes with ``new_failures`` alone."""
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
     """The keys of ``keys`` that had a record or a timer."""
 
     def units(self, *of_units: Any) -> Units:
         """The units of a watched task. With all keys and no observer, they are as fast as a service's."""
+        if self.range is not None:
+            ranged = RangeUnits(self.range, *of_units)
+            ranged.new_failures = self.new_failures
+            return ranged
         watched = self.observer is not None or self.keys is not None or self.on_time is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
         units.new_failures = self.new_failures

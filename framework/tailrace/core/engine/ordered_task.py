@@ -336,6 +336,7 @@ class OrderedTask(TaskState):
     def _handle(self, turns: Iterator[Waiter]) -> None:
         """Handle events in their turn, each as a unit of its own."""
         cells, context, unit, units = self._cells, self._context, self._unit, self._units
+        turns = turns if units.ranged is None else units.ranged.own_turns(turns)
         outputs, chained, is_direct, number = unit.outputs, unit.chained, units.direct and not units.skips, -1
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
         one, (_, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT

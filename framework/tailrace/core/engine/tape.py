@@ -314,6 +314,8 @@ class Tape:
         self.bytes_of_skips = 0
         """About the size of ``skips``."""
         self._last_run = -1
+        self.others = 0
+        """Number of causes that are no records, also before the last commit."""
 
     @property
     def is_full(self) -> bool:
@@ -339,6 +341,7 @@ class Tape:
     def cause(self, *codes: int) -> None:
         """Record any other cause."""
         self._last_run = -1
+        self.others += 1
         self.causes += codes
 
     def committed(self) -> None:

@@ -76,7 +76,12 @@ class Task(OrderedTask):
         if start >= len(heads):
             return start
         one = self._inputs[number]
-        one.prefetch(heads, start)
+        ranged = self._units.ranged
+        if ranged is None:
+            one.prefetch(heads, start)
+        else:
+            ranged.taken_before = self.totals.records + self.totals.refused - start
+            one.prefetch(ranged.own(heads, start), 0)
         return self._run_ordered(one, heads, start) if one.waits else self._run(number, heads, start)
 
     def clock(self, now_ms: int) -> None:
@@ -236,7 +241,8 @@ class Task(OrderedTask):
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
         units, marks, (events, processing) = self._units, self.watermarks, self._due[number]
-        routes, inbox, judged, lag, apart = one.routes, one.inbox, one.judged, one.lag, units.apart
+        routes, judged, lag, apart, ranged = one.routes, one.judged, one.lag, units.apart, units.ranged
+        picks = one.inbox or ranged is not None
         outputs, chained, undo, touched = unit.outputs, unit.chained, cells.undo, cells.touched
         direct, _, table, call, load, touch, encode, seal, settle, full = self._straight
         live, epoch, collections = {} if table is None else table.live, cells.epoch, cells.touched_collections
@@ -249,14 +255,17 @@ class Task(OrderedTask):
                         continue
                     time_ms = context.now
                 to, watermark, mark, image = routes, unit.watermark, len(outputs), NOT_TOUCHED
-                if inbox:
-                    if event.redriven >= 0:
+                if picks:
+                    if not one.inbox:
+                        to = ranged.taken(number, offset, routes, key, mark)
+                    elif event.redriven >= 0:
                         self._handle_redriven(one, (offset, time_ms, key, event, record))
                         taken += 1
                         if self._left_draining(number, own, watermark):
                             break
                         continue
-                    to, event = one.takers(event), event.message
+                    else:
+                        to, event = one.takers(event), event.message
                 context.key, context.event_time, unit.cause = key, time_ms, record
                 if undo or touched:
                     cells.begin()

@@ -80,6 +80,10 @@ class Units:
 
     direct: ClassVar = True
     """Whether a task may call handlers itself if a unit consists of a single call."""
+    ranged: Any = None
+    """Itself, if it runs handlers for a range of keys only: see ``key_ranges``."""
+    taken_before = 0
+    """In this case, the number of records that were taken before the first head of the run."""
     waiting_keys: Collection[Any] | None = None
     """The keys whose events wait for their turn, and not only move the watermark; None for all. With some, no cut is continued."""
 

@@ -164,20 +164,18 @@ class _Rebuild:
 
     def _stages(self, job: Job) -> list[UnitResult]:
         """The results of a job in stages: first one for each unit, then one for each task."""
-        found = [
-            self._run(
-                [
-                    Unit(job=job, kind="stage", partition=number, stage=stage)
-                    for number in range(job.partitions)
-                ]
-            )
-            for stage in range(job.stages)
-        ]
+        found, split = list[list[UnitResult]](), job.request.execution.split
+        ranges = list[UnitResult]()
+        for stage in range(job.stages):
+            units = [Unit(job=job, kind="stage", partition=one, stage=stage) for one in range(job.partitions)]
+            if split > 1:
+                ranges += self._run([replace(one, range=number) for one in units for number in range(split)])
+            found.append(self._run(units))
         with opened_past(self._request, self._plan, taped=False) as past:
             tasks = [
                 joined(job, past, number, parts) for number, parts in enumerate(zip(*found, strict=True))
             ]
-        work = [replace(one, tasks=()) for some in found for one in some]
+        work = [*ranges, *(replace(one, tasks=()) for some in found for one in some)]
         return [*work, UnitResult(unit="joined", attempt="", tasks=tuple(tasks))]
 
     def _run(self, units: Sequence[Unit]) -> list[UnitResult]:

@@ -7,7 +7,7 @@ time, more than once, at the same time as another process. These values make tha
                the same request resumes an interrupted rebuild, unless the code or its environment has changed
     job        settled once, by the first driver: where each task ends, the snapshot's folder. It is kept in
                the work folder, so that a later driver ends where the first would have ended
-    unit       one part: a kind, a partition, a stage. It reads the log and the results of earlier units
+    unit       one part: a kind, a partition, a stage, a range of keys. It reads the log and the results of earlier units
     result     what a unit has made, see ``results``
 
 All of them are msgspec structs: ``encode`` and ``decode_unit`` transfer them to another machine.
@@ -102,11 +102,14 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     kind: UnitKind
     partition: int
     stage: int = 0
+    range: int | None = None
+    """The range of keys (``ranges``); None: all keys, or what the ranges have made is joined."""
 
     @property
     def name(self) -> str:
         """Identifies the part; it is a valid file name."""
         suffix = f"-{self.stage}" if self.kind == "stage" else ""
+        suffix += "" if self.range is None else f"-{self.range}"
         return f"{self.kind}-{self.partition}{suffix}"
 
     def encode(self) -> bytes:

@@ -41,12 +41,15 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None
     units: tuple[PlannedUnit, ...]
     stages: int
-    """In event-time order, the number of stages; 0: along the tape."""
+    """The number of stages; 0: along the tape."""
+    split: int
+    """Into how many ranges of keys the work of each partition is divided."""
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """The plan for people."""
         order = "along the tape" if self.order == "tape" else f"in {counted(self.stages, 'stage')}"
+        order += f", each in {self.split} ranges of keys" if self.split > 1 else ""
         found = [f"{self.app} version {self.version}, {order}: {_size_of(*self.units)}"]
         found += [f"continues from {self.base}"] if self.base else []
         for one in self.units:
@@ -68,6 +71,7 @@ def plan_rebuild(request: Request) -> RebuildPlan:
         base=settled.base,
         units=tuple(found),
         stages=settled.stages,
+        split=asked.execution.split,
         notes=settled.notes,
     )
 

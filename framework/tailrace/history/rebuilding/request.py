@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -80,6 +80,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How the work is done."""
 
     store: StoreKind = "rocks"
+    split: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """In stages: into how many ranges of keys the work of each partition is divided."""
     work: str | None = None
     """Folder for intermediate files; None: next to the snapshots, if those are in a folder."""
 

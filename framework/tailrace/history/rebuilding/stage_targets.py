@@ -22,6 +22,7 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.stages import Stages, own_inputs
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
+from tailrace.core.names import redriven_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.dead_letters.redriving import open_letters
 from tailrace.history.reading.beginnings import check_not_edited
@@ -83,6 +84,8 @@ def settle_in_stages(
     if not request.limited:
         notes += _held_back(plan, log)
     finish = not request.limited and _has_ended(settled.targets)
+    if request.execution.split > 1:
+        _check_split(request, plan, log, finish=finish)
     settled = replace(
         settled,
         notes=tuple(notes),
@@ -291,6 +294,18 @@ def _check_part(request: Request, plan: Plan) -> None:
             "some keys cannot be separated from the others'",
             hint="Leave out --outputs, or --key.",
         )
+
+
+def _check_split(request: Request, plan: Plan, log: Log, *, finish: bool) -> None:
+    """Refuse what makes the keys of a partition depend on each other within a stage."""
+    for given, why in (
+        (request.keys, "--key: only some keys are run"),
+        (any(one.broadcast for one in plan.inputs), "broadcast topics: every range would need all tables"),
+        (finish, "inputs that have ended for good: event time rises to the last timer of all keys"),
+        (redriven_of(plan.app) in log.topics(), "redriven records: they depend on what has failed again"),
+    ):
+        if given:
+            raise OptionError(f"--split does not go with {why}", hint="Leave --split out.")
 
 
 def _check_in_flight(base: Snapshot, plan: Plan, settled: Settled) -> None:

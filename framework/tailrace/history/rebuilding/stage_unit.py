@@ -22,6 +22,7 @@ from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.engine import tape
 from tailrace.core.engine.intake import refill
+from tailrace.core.engine.key_ranges import KeyRange
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.stage_order import StageOrder
@@ -37,6 +38,7 @@ from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.ranges import RangeFiles, StageMade, joined_ranges
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import StateFiles, TaskResult, UnitResult
 from tailrace.history.rebuilding.sends import SendsWriter
@@ -57,9 +59,22 @@ _OUTPUTS_AT_ONCE = 10_000
 def run_stage(
     unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, watch: Watch | None = None
 ) -> UnitResult:
-    """Run a partition in one stage; of the keys of a watch with its observer."""
+    """Run a partition in one stage, or join what ranges of its keys have made; of the keys of a watch with its observer."""
+    begun_s = time.perf_counter()
     with ExitStack() as closing:
-        return _StageRun(unit, past, work, attempt, closing, watch or Watch()).run()
+        if unit.range is None and unit.job.request.execution.split > 1:
+            made = joined_ranges(unit, past, work, attempt)
+            result = UnitResult(unit=unit.name, attempt=attempt)
+        else:
+            run = _StageRun(unit, past, work, attempt, closing, watch or Watch())
+            made, result = run.run(), run.result
+            if unit.range is not None:
+                return result
+        written_s = time.perf_counter()
+        _write(made, result, unit, attempt)
+        result.work.phases.handle += written_s - begun_s - result.work.phases.read
+        result.work.phases.write = time.perf_counter() - written_s
+        return result
 
 
 class _StageRun(Sink):
@@ -75,12 +90,12 @@ class _StageRun(Sink):
         watch: Watch,
     ) -> None:
         self._unit, self._job, self._past, self._work, self._attempt = unit, unit.job, past, work, attempt
-        self._begun_s = time.perf_counter()
         self._whole, number = past.plan, unit.partition
         self._stages = Stages(self._whole)
         self._plan = self._stages.plan_of(unit.stage)
         self._failed = Failed(self._job.request.failures.on_error)
-        self._result = UnitResult(unit=unit.name, attempt=attempt)
+        self.result = UnitResult(unit=unit.name, attempt=attempt)
+        self._range = None if unit.range is None else KeyRange(unit.range, self._job.request.execution.split)
         folder = TaskFolder(self._job, number, work.tasks, attempt, StateMemory())
         self._folder = closing.enter_context(folder)
         super().__init__(folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
@@ -91,7 +106,7 @@ class _StageRun(Sink):
         self._behind = Behind(self._whole)
         self._task = self._task_of(watch)
         self._first_outputs = self._task.totals.outputs
-        read = self._history.of(self._task, self._result.work.phases)
+        read = self._history.of(self._task, self.result.work.phases)
         self._read = [one for one in self._history.read if one in read.ends]
         self._begun_at = self._offsets()
         self._of = sum(read.ends[name] for name in self._read) - self._begun_at
@@ -103,9 +118,14 @@ class _StageRun(Sink):
             finish=self._job.finish,
             limit=self._job.request.limit(number),
         )
-        self._sends = SendsWriter(
-            work, f"{unit.name}-{attempt}", self._history.own, self._whole.partitions, self._whole.app
-        )
+        sent = f"{unit.name}-{attempt}"
+        self._sends = SendsWriter(work, sent, self._history.own, self._whole.partitions, self._whole.app)
+        self._ranged: RangeFiles | None = None
+        if self._range is not None:
+            begun = self._task.totals, self._sent_before
+            is_wanted = bool(own_inputs(self._whole)) or self._job.request.to.outputs != "none"
+            files = RangeFiles(unit, work, attempt, self._range, *begun, is_wanted=is_wanted)
+            self._ranged = closing.enter_context(files)
         self._turns = 0
 
     def _task_of(self, watch: Watch) -> Task:
@@ -119,6 +139,8 @@ class _StageRun(Sink):
         def is_here(row: bytes) -> bool:
             if row[:1] == rows.STATE and (actor := rows.read_state_row(row).actor) not in here:
                 return stage == 0 and actor not in names
+            if self._range is not None and row[:1] == rows.STATE:
+                return self._range.has(rows.read_state_row(row).key)
             return is_wanted(row)
 
         begun.load(self.store, is_here)
@@ -132,8 +154,9 @@ class _StageRun(Sink):
             lineage=begun.lineage,
             positions=begun.positions,
             settings=with_(task_settings(), promises=self._behind),
-            watch=Watch(watch.observer, keys, decides),
+            watch=Watch(watch.observer, keys, decides, range=self._range),
         )
+        self._sent_before = {} if cut is None else cut.sent
         refill(task, self._past.source(number))
         task.positions |= self._history.positions()
         if stage:
@@ -142,66 +165,41 @@ class _StageRun(Sink):
         task.event_clock_ms = job.clock_ms
         return task
 
-    def run(self) -> UnitResult:
-        """Run the task, and write its rows into the snapshot."""
-        result, task, number = self._result, self._task, self._unit.partition
+    def run(self) -> StageMade:
+        """Run the task. What it has made is still to be written."""
+        result, task, stage = self.result, self._task, self._unit.stage
         drive(self._order.go(), [task], [self])
         self._work.report(self._unit.name, self._of, self._of, now=True)
-        written_s = time.perf_counter()
         in_flight = [*self._taken_out()]
         if in_flight:
             self.commit(task)
-        store = self.store
-        assert store.cut is not None
-        actors = self._stages.actors(self._unit.stage)
+        assert self.store.cut is not None
+        actors = self._stages.actors(stage)
         known = {one.name for one in self._whole.actors}
         wanted = rows_of_keys(self._whole, self._keys)
 
         def is_made(row: bytes) -> bool:
             actor = rows.read_state_row(row).actor if row[:1] == rows.STATE else ""
-            return (actor in actors or (not self._unit.stage and actor not in known)) and wanted(row)
+            return (actor in actors or (not stage and actor not in known)) and wanted(row)
 
-        made = (one for one in self._folder.store.rows() if is_made(one[0]))
-        attempt, schema = f"{self._unit.stage}-{self._attempt}", store.get(rows.SCHEMA_ROW) or b""
-        by_actor = [*write_by_actor(self._job, number, attempt, made)]
-        sent = write_rows(self._job, number, f"{attempt}-sent", (), schema, messages=in_flight)
-        outputs = self._folder.finished_outputs()
-        task_of = TaskResult(
-            partition=number,
-            cut=store.cut,
-            totals=task.totals,
-            state=_sum(schema, [*(one for _, one in by_actor), sent]),
-            outputs=()
-            if outputs is None
-            else (write_outputs(self._job, number, self._attempt, outputs, self._unit.stage),),
+        made = StageMade(
+            self.store.cut,
+            self.store.get(rows.SCHEMA_ROW) or b"",
+            (one for one in self._folder.store.rows() if is_made(one[0])),
+            in_flight,
+            self._folder.finished_outputs(),
+            self._sends,
+            self._published(self._order.reached.__getitem__),
+            self._published(task.watermarks.of_operator.__getitem__),
+            sum(one.taken for one in self._order.lanes if one.number in task.again),
+            {one: count for one, count in self._behind.behind.items() if one.topic in self._history.own},
         )
-        result.tasks = (task_of,)
-        result.made = msgspec.msgpack.encode(
-            Made(
-                store.cut,
-                [(first, one.files) for first, one in by_actor],
-                sent.files,
-                self._sends.finish(),
-                self._published(self._order.reached.__getitem__),
-                self._published(task.watermarks.of_operator.__getitem__),
-                sum(one.taken for one in self._order.lanes if one.number in task.again),
-            )
-        )
-        self._note_behind()
         result.new_failures = self._failed.result()
-        work = result.work
-        work.replayed = task.totals.records - self._records_before
-        work.phases.handle = written_s - self._begun_s - work.phases.read
-        work.phases.write = time.perf_counter() - written_s
-        return result
-
-    def _note_behind(self) -> None:
-        for one, count in sorted(self._behind.behind.items()):
-            if one.topic in self._history.own:
-                self._result.notes.append(
-                    f"{counted(count, 'record')} that {one.handler} sends to {one.topic} in partition {self._unit.partition} "
-                    f"{'is' if count == 1 else 'are'} behind its watermark: in time here, and perhaps late in a service"
-                )
+        if not self._unit.range:
+            result.work.replayed = task.totals.records - self._records_before
+        if self._ranged is not None:
+            result.made = self._ranged.finish(made)
+        return made
 
     def _published(self, of: Callable[[int], int | None]) -> dict[str, int | None]:
         """What is published for topics and channels, given what their writers publish."""
@@ -247,6 +245,9 @@ class _StageRun(Sink):
 
     def _emit(self, task: Task) -> None:
         outputs = task.take_outputs()
+        if self._ranged is not None:
+            self._ranged.take(outputs)
+            return
         self._sends.take(outputs)
         self._sends.flush(self._published(task.published_ms).get)
         if self._folder.outputs is not None and outputs:
@@ -258,6 +259,34 @@ class _StageRun(Sink):
 
     def _offsets(self) -> int:
         return sum(self._task.positions[name] for name in self._read)
+
+
+def _write(made: StageMade, result: UnitResult, unit: Unit, attempt: str) -> None:
+    """Write the rows of a stage into the snapshot, and fill the result of its unit."""
+    job, number = unit.job, unit.partition
+    named = f"{unit.stage}-{attempt}"
+    by_actor = [*write_by_actor(job, number, named, made.rows)]
+    sent = write_rows(job, number, f"{named}-sent", (), made.schema, messages=made.in_flight)
+    outputs = None if made.outputs is None else write_outputs(job, number, attempt, made.outputs, unit.stage)
+    result.tasks = (
+        TaskResult(
+            partition=number,
+            cut=made.cut,
+            totals=tape.decode_cut(made.cut).totals,
+            state=_sum(made.schema, [*(one for _, one in by_actor), sent]),
+            outputs=() if outputs is None else (outputs,),
+        ),
+    )
+    files = [(first, one.files) for first, one in by_actor]
+    sends = made.sends.finish()
+    result.made = msgspec.msgpack.encode(
+        Made(made.cut, files, sent.files, sends, made.published, made.stood, made.again)
+    )
+    for one, count in sorted(made.behind.items()):
+        result.notes.append(
+            f"{counted(count, 'record')} that {one.handler} sends to {one.topic} in partition {number} "
+            f"{'is' if count == 1 else 'are'} behind its watermark: in time here, and perhaps late in a service"
+        )
 
 
 def joined(job: Job, past: HistorySource, number: int, parts: Sequence[UnitResult]) -> TaskResult:

@@ -139,6 +139,7 @@ def _only_in_stages(request: Request) -> tuple[tuple[bool, str], ...]:
     return (
         (request.failures.on_error != "stop", f"--on-error {request.failures.on_error}"),
         (request.source.after_deleted, "--after-deleted"),
+        (request.execution.split > 1, "--split"),
     )
 
 
