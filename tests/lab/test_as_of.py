@@ -89,7 +89,7 @@ def table_of(points: list[tuple[str, int]]) -> Any:
 def filled(folder: Path, seed: int, count: int = 150) -> list[moments.Event]:
     """A log with a history. No service has run on it."""
     events = moments.history(seed, count)
-    topics = dict.fromkeys(("ticks", "tocks", "facts"), PARTITIONS)
+    topics = dict[str, int].fromkeys(("ticks", "tocks", "facts"), PARTITIONS)
     lived.append(folder, moments.outputs(events), topics)
     return events
 
