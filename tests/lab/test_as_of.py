@@ -89,8 +89,8 @@ def table_of(points: list[tuple[str, int]]) -> Any:
 def filled(folder: Path, seed: int, count: int = 150) -> list[moments.Event]:
     """A log with a history. No service has run on it."""
     events = moments.history(seed, count)
-    topics = dict[str, int].fromkeys(("ticks", "tocks", "facts"), PARTITIONS)
-    lived.append(folder, moments.outputs(events), topics)
+    names = [moments.ticks.name, moments.tocks.name, moments.facts.name]
+    lived.append(folder, moments.outputs(events), dict.fromkeys(names, PARTITIONS))
     return events
 
 
