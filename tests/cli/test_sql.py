@@ -38,6 +38,9 @@ def test_it_asks_the_log_a_snapshot_and_a_time(place: Path) -> None:
     assert done("sql", SHOP, none, "--log", place / "log", "--json").out == ""
     lines = done(*ask, "--json").out.splitlines()
     assert [json.loads(one) for one in lines] == [{"key": "a", "cents": 10}, {"key": "b", "cents": 5}]
+    then = done(*ask, "--as-of", "2ms", "--workers", 1)
+    assert then.out == "key\tcents\na\t4\nb\t5\n"
+    assert "note: as of 1970-01-01T00:00:00.002Z" in then.err
     topic = done("sql", SHOP, "select count(*) from purchases", "--log", place / "log", "--json").out
     assert list(json.loads(topic).values()) == [3]
 
@@ -46,9 +49,11 @@ def test_what_is_wrong_is_said(place: Path) -> None:
     ended = run("sql", SHOP, "select nothing from Customer", "--log", place / "log")
     assert (ended.code, ended.out) == (2, "")
     assert "the query fails: " in ended.err
-    ended = run("sql", SHOP, "from purchases", "--log", place / "log", "--as-of", "2026-01-01")
+    ended = run("sql", SHOP, "from purchases", "--log", place / "log", "--as-of", "1ms")
     assert ended.code == 2
-    assert "has states only" in ended.err
+    assert (
+        "'purchases', which is no table here. With --snapshot and --as-of there are states only" in ended.err
+    )
     ended = run("sql", SHOP, QUERY, "--snapshot", "x", "--as-of", "2026-01-01", "--log", place / "log")
     assert "one of --snapshot and --as-of" in ended.err
 

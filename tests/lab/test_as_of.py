@@ -1,314 +1,295 @@
-"""State as of a time, compared with plain Python that knows what was known when."""
+"""State as of a time, for all keys and for some at times of their own, compared with plain Python over all events."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any
 
-import msgspec
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
+from msgspec.structs import replace
 
 import tailrace as tr
-from tailrace.core.errors import OffsetGoneError, UsageError
-from tailrace.history.reading.beginnings import Beginning
-from tailrace.lab.export import Destination, ExportReport, StateOptions, export_points, export_state
-from tailrace.lab.passes import check_after
-from tailrace.runtime.preparing import prepare_log
-from tailrace.state.snapshots import Snapshot
-from tailrace.testing import Harness
-from tests.lab import yard
-from tests.runtime.state_world import KEYS, ROUNDS, World
-from tests.runtime.tallies import ticks
+from tailrace.core.errors import OffsetGoneError, OptionError, UsageError
+from tailrace.history.rebuilding.request import Source, Tables
+from tailrace.lab.export import Destination, ExportReport, History, StateOptions, export_state
+from tailrace.lab.points import export_points
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tests.history.rebuilding import any_app, lived
+from tests.lab import moments
+from tests.lab.moments import BEGIN_MS, IDLE_MS, KEPT_MS, MINUTE_MS, PARTITIONS
 
-ANY = StateOptions(any_environment=True)
+MOMENTS = "tests.lab.moments:app"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MINUTE_MS = 60_000
+ACTORS = ("Account", "Group", "Feed")
 
 
-def in_ms(at: datetime) -> int:
-    return (at - EPOCH) // timedelta(milliseconds=1)
+def instant(at_ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=at_ms)
 
 
-def as_of(h: Harness, folder: Path, at_ms: int) -> ExportReport:
-    return export_state(h.plan, h.log, Destination(folder), msgspec.structs.replace(ANY, as_of_ms=at_ms))
+def history_of(folder: Path, app: str = MOMENTS, as_of_ms: int | None = None) -> History:
+    return History(app=app, source=Source(log=str(folder / "log")), as_of_ms=as_of_ms, workers=1)
+
+
+def as_of(folder: Path, at_ms: int, app: str = MOMENTS) -> dict[str, dict[str, dict[str, Any]]]:
+    """By actor and key, the exported state as of a time."""
+    to = folder / f"as-of-{at_ms}"
+    report = export_state(
+        find_app(app).plan(), history_of(folder, app, at_ms), Destination(to), StateOptions()
+    )
+    assert report.as_of_ms == at_ms
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for table in report.tables:
+        actor, _, name = table.name.partition("_")
+        for row in pq.read_table(to / table.name).to_pylist():
+            assert row.pop("as_of") == instant(at_ms)
+            key = row.pop("key")
+            if name == "recent":
+                found[actor][key][name].append(row["value"])
+            elif name == "by":
+                found[actor][key][name][row["entry"]] = row["value"]
+            else:
+                empty: dict[str, Any] = {"recent": [], "by": {}} if actor == "Account" else {}
+                found.setdefault(actor, {})[key] = {**row, **empty}
+    return found
 
 
 def at_points(
-    h: Harness, folder: Path, table: Any, actor: str = ""
+    folder: Path, table: Any, actor: str, app: str = MOMENTS, *, tables: Tables = "auto"
 ) -> tuple[ExportReport, list[dict[str, Any]]]:
     """The rows for some points."""
-    folder.mkdir()
-    pq.write_table(table, folder / "points.parquet")
-    options = msgspec.structs.replace(ANY, actors=(actor,) if actor else ())
-    report = export_points(h.plan, h.log, Destination(folder / "out"), options, folder / "points.parquet")
-    return report, pq.read_table(folder / "out" / report.tables[0].name).to_pylist()
-
-
-@pytest.mark.one_seed_in(20)
-def test_state_as_of_a_time_is_what_was_known_before_anything_later(tmp_path: Path, seeds: range) -> None:
-    for seed in seeds:
-        h, events = yard.lived(seed, 220)
-        with h:
-            for minutes in (-10, 0, 13, 61, 200):
-                at = yard.BEGIN + timedelta(minutes=minutes)
-                report = as_of(h, tmp_path / f"{seed}-{minutes}", in_ms(at))
-                found = {
-                    (row["key_1"], row["key_2"]): (
-                        row["count"],
-                        row["took"],
-                        row["last"],
-                        row["share"],
-                        row["as_of"],
-                    )
-                    for row in pq.read_table(tmp_path / f"{seed}-{minutes}" / "Slot").to_pylist()
-                }
-                known = yard.lives(events, at)
-                assert found == {
-                    key: (one["count"], one["took"], one["last"], one["share"], at)
-                    for key, one in known.items()
-                }
-                assert bool(report.notes) is (minutes == 200)
-                entries = pq.read_table(tmp_path / f"{seed}-{minutes}" / "Slot_by").to_pylist()
-                assert sum(row["value"] for row in entries) == sum(one["count"] for one in known.values())
-
-
-def points_of(seed: int, count: int) -> list[tuple[str, int, datetime, int]]:
-    random = Random(seed)
-    return [
-        (
-            random.choice((*yard.NAMES, "nowhere")),
-            random.randrange(-1, 2),
-            yard.BEGIN
-            + timedelta(milliseconds=random.randrange(-60_000, 80 * MINUTE_MS, random.choice((1, 10_000)))),
-            number,
-        )
-        for number in range(count)
-    ]
-
-
-def table_of(points: list[tuple[str, int, datetime, int]]) -> Any:
-    names = ("key_1", "key_2", "time", "kind")
-    return pa.table(
-        {name: list(column) for name, column in zip(names, zip(*points, strict=True), strict=True)}
+    to = folder / f"at-{len([*folder.glob('at-*')])}"
+    to.mkdir()
+    pq.write_table(table, to / "points.parquet")
+    report = export_points(
+        find_app(app).plan(),
+        replace(history_of(folder, app), tables=tables),
+        Destination(to / "out"),
+        [actor] if actor else [],
+        to / "points.parquet",
     )
+    rows = pq.read_table(to / "out" / report.tables[0].name).to_pylist()
+    for row in rows:
+        if row.get("by") is not None:
+            row["by"] = dict(row["by"])
+    return report, rows
 
 
-@pytest.mark.one_seed_in(20)
-def test_each_point_has_the_state_of_its_key_at_its_time(tmp_path: Path, seeds: range) -> None:
+def table_of(points: list[tuple[str, int]]) -> Any:
+    """A file of keys and times."""
+    return pa.table({"key": [key for key, _ in points], "time": [instant(at) for _, at in points]})
+
+
+def filled(folder: Path, seed: int, count: int = 150) -> list[moments.Event]:
+    """A log with a history. No service has run on it."""
+    events = moments.history(seed, count)
+    names = [moments.ticks.name, moments.tocks.name, moments.facts.name]
+    lived.append(folder, moments.outputs(events), dict.fromkeys(names, PARTITIONS))
+    return events
+
+
+def times_around(random: Random, events: list[moments.Event]) -> list[int]:
+    """Times at and around events, timers and expiries, before all and after all of them."""
+    places = [one.at + more for one in events for more in (0, IDLE_MS, KEPT_MS)]
+    found = [at + more for at in random.sample(places, 40) for more in (-1, 0, 1)]
+    return [*found, BEGIN_MS - 1, max(places) + 1]
+
+
+@pytest.mark.one_seed_in(40)
+def test_the_states_are_those_that_follow_from_exactly_the_events_up_to_the_time(
+    tmp_path: Path, seeds: range
+) -> None:
+    """For each key at a time of its own, from one run; and for all keys at one time."""
     for seed in seeds:
-        h, events = yard.lived(seed, 220)
-        points = points_of(seed, 60)
-        with h:
-            report, found = at_points(h, tmp_path / str(seed), table_of(points))
-        missing = 0
-        for (name, slot, at, number), row in zip(points, found, strict=True):
-            own = [row.pop(column) for column in ("key_1", "key_2", "time", "kind")]
-            assert own == [name, slot, at, number]
-            row["kind"] = row.pop(
-                "__kind"
-            )  # as the points have a column of the name of the field, and the state one more
-            known = yard.lives(events, at).get((name, slot))
-            missing += known is None
-            if known is None:
-                assert set(row.values()) == {None}
-                continue
-            by = {(key["_1"], key["_2"]): value for key, value in row.pop("by")}
-            told = {"weight": Decimal(row["weight"]), "ratio-of": yard.told(row["ratio-of"]), "by": by}
-            assert {**row, **told} == known
-        assert f"{missing} rows without state at the time: nulls" in report.notes
+        folder, random = tmp_path / str(seed), Random(seed)
+        events = filled(folder, seed)
+        times = times_around(random, events)
+        for actor in ACTORS:
+            keys = [*("abc" if actor == "Group" else moments.NAMES), "nobody"]
+            points = [(random.choice(keys), at) for at in random.sample(times, 60)]
+            report, found = at_points(folder, table_of(points), actor)
+            expected = [moments.states(events, at)[actor].get(key) for key, at in points]
+            for (key, at), row, state in zip(points, found, expected, strict=True):
+                assert (row.pop("key"), row.pop("time")) == (key, instant(at))
+                assert row == (dict.fromkeys(row) if state is None else state), (actor, key, at)
+            missing = sum(one is None for one in expected)
+            assert 0 < missing < 40, "some keys have no state yet"
+            assert f"{missing} rows without state at the time: nulls" in report.notes
+        for at in (random.choice(events).at, *random.sample(times, 2)):
+            expected_at = {name: one for name, one in moments.states(events, at).items() if one}
+            assert as_of(folder, at) == expected_at
 
 
-class Beat(msgspec.Struct, frozen=True):
-    who: tr.Key[str]
-    at: tr.EventTime[int]
+def test_the_rows_of_a_file_keep_their_order_and_columns(tmp_path: Path) -> None:
+    """A field whose name the file has gets an underscore. Times of any unit and zone are instants."""
+    events = filled(tmp_path, 1)
+    last = max(one.at for one in events if isinstance(one, moments.Tick))
+    key = next(one.key for one in events if isinstance(one, moments.Tick) and one.at == last)
+    times = pa.array([instant(last + 10), instant(last - 1), instant(last)], pa.timestamp("ns", "Asia/Tokyo"))
+    table = pa.table({"total": [7, 8, 9], "time": times, "key": [key] * 3, "_total": ["x", "y", "z"]})
+    _, found = at_points(tmp_path, table, "Account")
+    assert [list(row)[:4] for row in found] == [["total", "time", "key", "_total"]] * 3
+    assert [(row["total"], row["_total"]) for row in found] == [(7, "x"), (8, "y"), (9, "z")]
+    expected = [moments.states(events, at)["Account"].get(key) for at in (last, last - 1, last)]
+    assert [row["__total"] for row in found] == [None if one is None else one["total"] for one in expected]
+    assert expected[0] != expected[1]
+    assert at_points(tmp_path, table.slice(0, 0), "Account")[1] == []
 
 
-def beats(order: Literal["arrival", "event-time"]) -> tuple[tr.App, Any, Any]:
+def test_an_actor_that_handles_on_arrival_has_what_came_before_anything_later(tmp_path: Path) -> None:
+    """What came after a later event, and a timer that fires after it, is not there; at the latest time everything is."""
     app = tr.App("beats", partitions=1)
-    one, other = (app.topic(name, Beat, out_of_order="1m") for name in ("one", "other"))
+    facts = app.topic("facts", moments.Fact, out_of_order="1m")
 
     @app.actor
-    class Heart(tr.Actor, order=order):
-        count: int = 0
-        last: int = tr.field(default=0, ttl="10m")
-        seen: tr.MapState[str, int] = tr.field(ttl="10m")
+    class Heart(tr.Actor):
+        seen: list[int] = tr.field(default_factory=list)
+        rang: int = 0
 
-        @tr.process(one, other)
-        def beat(self, event: Beat, ctx: tr.Context[str]) -> None:
-            self.count += 1
-            self.last = event.at
-            self.seen["here"] = event.at
+        @tr.process(facts)
+        def fact(self, event: moments.Fact, ctx: tr.Context[str]) -> None:
+            self.seen = [*self.seen, event.at // MINUTE_MS]
+            ctx.set_timer(event.at + MINUTE_MS)
 
-    return app, one, other
+        @tr.on_timer
+        def ring(self, ctx: tr.Context[str]) -> None:
+            self.rang += 1
 
-
-def test_what_expires_later_is_there(tmp_path: Path) -> None:
-    """The expiry comes by the watermark alone, without an event that is later."""
-    app, one, _ = beats("arrival")
-    with Harness(app) as h:
-        h.send(one, Beat("a", MINUTE_MS))
-        h.advance_watermark(60 * MINUTE_MS)
-        h.commit()
-        times = [at * MINUTE_MS for at in (1, 10, 11, 12)]
-        _, found = at_points(h, tmp_path / "at", pa.table({"key": ["a"] * 4, "time": times}))
-    assert [(row["count"], row["last"], row["seen"]) for row in found] == [
-        (1, MINUTE_MS, [("here", MINUTE_MS)]),
-        (1, MINUTE_MS, [("here", MINUTE_MS)]),
-        (1, 0, []),
-        (1, 0, []),
+    reference = any_app.place(app)
+    events = [moments.Fact("a", at * MINUTE_MS // 2) for at in (2, 8, 7, 20)]
+    lived.append(tmp_path, moments.outputs(events), {"facts": 1})
+    points = [("a", at * MINUTE_MS) for at in (1, 2, 3, 4, 9, 10)]
+    _, found = at_points(tmp_path, table_of(points), "Heart", reference)
+    assert [(row["seen"], row["rang"]) for row in found] == [
+        ([1], 0),
+        ([1], 0),  # the event of minute 4 came before its timer was due
+        ([1], 0),
+        ([1, 4, 3], 1),
+        ([1, 4, 3], 1),
+        ([1, 4, 3, 10], 3),
     ]
+    assert as_of(tmp_path, 3 * MINUTE_MS, reference) == {"Heart": {"a": {"seen": [1], "rang": 1}}}
 
 
-def test_expiries_are_no_timers(tmp_path: Path) -> None:
-    app, one, _ = beats("arrival")
-    with Harness(app) as h:
-        h.send(one, Beat("a", MINUTE_MS), Beat("b", 2 * MINUTE_MS))
-        h.commit()
-        options = msgspec.structs.replace(ANY, timers=True)
-        report = export_state(
-            h.plan, h.log, Destination(tmp_path / "out"), msgspec.structs.replace(options, as_of_ms=MINUTE_MS)
-        )
-        stored = export_state(h.plan, h.log, Destination(tmp_path / "now"), options)
-    assert [(one.name, one.rows) for one in report.tables] == [("Heart", 1), ("Heart_seen", 1), ("timers", 0)]
-    assert [(one.name, one.rows) for one in stored.tables] == [("Heart", 2), ("Heart_seen", 2), ("timers", 0)]
-    (entry,) = pq.read_table(tmp_path / "out" / "Heart_seen").to_pylist()
-    assert entry["expires"] == EPOCH + timedelta(minutes=11)
+def test_reference_data_is_no_event_for_the_time_of_a_point(tmp_path: Path) -> None:
+    """It may be later than all events, and read before them. An actor that takes nothing else has no states on the way."""
+    app = tr.App("priced", partitions=1)
+    facts = app.topic("facts", moments.Fact, out_of_order="1m")
+    prices = app.topic("prices", moments.Tick, watermark=False)
+
+    @app.actor
+    class Item(tr.Actor, order="event-time"):
+        price: int = 0
+        count: int = 0
+
+        @tr.process(facts)
+        def fact(self, event: moments.Fact, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+        @tr.process(prices)
+        def priced(self, event: moments.Tick, ctx: tr.Context[str]) -> None:
+            self.price = event.amount
+
+    @app.actor
+    class Price(tr.Actor):
+        amount: int = 0
+
+        @tr.process(prices)
+        def priced(self, event: moments.Tick, ctx: tr.Context[str]) -> None:
+            self.amount = event.amount
+
+    reference = any_app.place(app)
+    events = [moments.Fact("a", at * MINUTE_MS) for at in (1, 2, 3)]
+    price = moments.Tick("a", 3 * MINUTE_MS, 7)
+    lived.append(
+        tmp_path,
+        [*moments.outputs(events), moments.outputs([price])[0]._replace(topic="prices")],
+        {"facts": 1, "prices": 1},
+    )
+    points = [("a", at * MINUTE_MS) for at in (0, 1, 2, 3)]
+    _, found = at_points(tmp_path, table_of(points), "Item", reference, tables="first")
+    assert [(row["price"], row["count"]) for row in found] == [(7, 0), (7, 1), (7, 2), (7, 3)]
+    with pytest.raises(UsageError, match=r"Price takes nothing but reference data.*--as-of"):
+        at_points(tmp_path, table_of(points), "Price", reference)
 
 
-def test_events_that_wait_for_their_turn_are_handled_by_then(tmp_path: Path) -> None:
-    """An ordered actor has all events up to the time, although one input was read far ahead of the other."""
-    app, one, other = beats("event-time")
-    with Harness(app) as h:
-        h.send(one, *(Beat("a", at * MINUTE_MS) for at in range(0, 40, 2)))
-        h.send(other, *(Beat("a", at * MINUTE_MS) for at in range(1, 40, 2)))
-        h.commit()
-        _, found = at_points(
-            h, tmp_path / "at", pa.table({"key": ["a"] * 3, "time": [0, 7 * MINUTE_MS, 20 * MINUTE_MS]})
-        )
-    assert [row["count"] for row in found] == [1, 8, 21]
+def test_a_circle_is_refused_and_the_way_along_the_tape_is_named(tmp_path: Path) -> None:
+    app = tr.App("circles", partitions=1)
+    facts = app.topic("facts", moments.Fact)
+
+    @app.actor
+    class Again(tr.Actor):
+        @tr.process(facts)
+        def fact(self, event: moments.Fact, ctx: tr.Context[str]) -> None:
+            ctx.send(Again, ctx.key, event)
+
+        @tr.on_message
+        def again(self, event: moments.Fact, ctx: tr.Context[str]) -> None:
+            """Nothing."""
+
+    reference = any_app.place(app)
+    lived.append(tmp_path, moments.outputs([moments.Fact("a", 1)]), {"facts": 1})
+    for run in (
+        lambda: as_of(tmp_path, 1, reference),
+        lambda: at_points(tmp_path, table_of([("a", 1)]), "Again", reference),
+    ):
+        with pytest.raises(OptionError, match="reads what it writes itself") as refused:
+            run()
+        assert "tailrace rebuild --order tape, for an earlier state with --until TIME" in refused.value.hint
+    assert not [*tmp_path.glob("as-of-*")]
 
 
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"key_1": ["a"], "time": [1]}, r"key_2.*key_1, key_2 \(the key of Slot\)"),
-        ({"key_1": ["a"], "key_2": [1]}, "time"),
-        ({"key_1": ["a", "a"], "key_2": [1, None], "time": [1, 2]}, "row 2 .* has no key of Slot"),
-        (
-            {"key_1": ["a"], "key_2": [1], "time": pa.array([None], pa.int64())},
-            "row 1 .* has no time: it is null or NaT",
-        ),
-        (
-            {"key_1": ["a"], "key_2": [1], "time": [1_388_534_400]},
-            "integers such as 1388534400, which is 1970-01-17.* is it in seconds",
-        ),
+        ({"time": [EPOCH]}, r"key.*with key \(the key of Account\) and time \(a timestamp\) in each row"),
+        ({"key": ["a"], "at": [EPOCH]}, "time"),
+        ({"key": ["a", None], "time": [EPOCH, EPOCH]}, "row 2: Expected `str`, got `null`"),
+        ({"key": ["a"], "time": pa.array([None], pa.timestamp("us"))}, "row 1: Expected `int`, got `null`"),
+        ({"key": [1], "time": [EPOCH]}, "row 1: Expected `str`, got `int`.*the key of Account"),
         *[
-            (
-                {"key_1": ["a"], "key_2": [1], "time": [1_388_534_400_000 * unit]},
-                "is it in microseconds or nanoseconds",
-            )
-            for unit in (1_000, 1_000_000)
-        ],
-        *[
-            ({"key_1": ["a"], "key_2": [1], "time": [time]}, f"the column time is of {type_}")
+            ({"key": ["a"], "time": [time]}, f"the column time is of {type_}.* and not of timestamps")
             for time, type_ in [
+                (1_388_534_400, "int64"),
                 (1_388_534_400.0, "double"),
-                (1_388_534_400_000.0, "double"),
                 ("2014-01-01T00:00:00Z", "string"),
-                ("1388534400", "string"),
                 (Decimal(1_388_534_400), "decimal128"),
                 (date(2014, 1, 1), "date32"),
             ]
         ],
-        ({"key_1": [1], "key_2": [1], "time": [1]}, "row 1 .* has no key of Slot"),
     ],
 )
 def test_points_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str, Any], said: str) -> None:
-    h, _ = yard.lived(1, 5)
-    with h, pytest.raises(UsageError, match=said):
-        at_points(h, tmp_path / "at", pa.table(table))
-    assert [one.name for one in (tmp_path / "at").iterdir()] == ["points.parquet"]
+    filled(tmp_path, 1, 5)
+    with pytest.raises(UsageError, match=said):
+        at_points(tmp_path, pa.table(table), "Account")
+    with pytest.raises(
+        UsageError, match=r"points are of one actor. Name it \(--actor\): Account, Feed, Group"
+    ):
+        at_points(tmp_path, table_of([]), "")
+    assert not [*tmp_path.glob("at-*/out")]
 
 
-def test_a_time_before_the_snapshot_that_history_begins_with_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    with closing(world.log):
-        world.live()
-        world.take()
-        other = world.app.renamed("other").plan()
-        prepare_log(world.log, other, create_declared=True)
-        world.run(other, start=world.start())
-        world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-        world.run(other)
-        with pytest.raises(
-            UsageError, match=r"begins with a snapshot that may have events up to .* is asked for"
-        ):
-            export_state(
-                other, world.log, Destination(tmp_path / "early"), msgspec.structs.replace(ANY, as_of_ms=0)
-            )
-        assert not (tmp_path / "early").exists()
-        export_state(
-            other, world.log, Destination(tmp_path / "late"), msgspec.structs.replace(ANY, as_of_ms=10**12)
-        )
-        export_state(other, world.log, Destination(tmp_path / "now"), ANY)
-    for table in (tmp_path / "now").iterdir():
-        if table.is_dir():
-            late = pq.read_table(tmp_path / "late" / table.name)
-            assert late.drop_columns("as_of").equals(pq.read_table(table).drop_columns("as_of"))
-
-
-@pytest.mark.parametrize(
-    ("edited", "changes", "until"),
-    [
-        (False, {"watermark": "none", "ahead_of_clock_ms": None}, "any time"),
-        (False, {"watermark": "upstream", "ahead_of_clock_ms": None}, "any time"),
-        (True, {}, "20"),  # tomorrow, by the clock
-        (True, {"ahead_of_clock_ms": None}, "any time"),
-    ],
-)
-def test_a_snapshot_whose_latest_event_no_watermark_tells_has_all_that_the_clock_allowed(
-    tmp_path: Path, edited: bool, changes: dict[str, Any], until: str
-) -> None:
-    """A reshaped task has the lowest watermark of several, and nothing limits the times of an input without one."""
-    world = World(tmp_path)
-    with closing(world.log):
-        world.live()
-        world.take()
-        snapshot = world.start().snapshot
-        cut = snapshot.manifest.task(0).cut
-        manifest = msgspec.structs.replace(snapshot.manifest, source="edited" if edited else "live")
-        base = SimpleNamespace(manifest=manifest)
-        plan = world.app.plan()
-        inputs = tuple(dataclasses.replace(one, **changes) for one in plan.inputs)
-        begun = Beginning(0, b"", cast("Snapshot", base), cut)
-        at_ms = int(time.time() * 1_000) - 1
-        with pytest.raises(UsageError, match=f"may have events up to {until}"):
-            check_after(dataclasses.replace(plan, inputs=inputs), begun, at_ms)
-        check_after(plan, Beginning(0, b"", snapshot, cut), at_ms)
-
-
-def test_history_whose_beginning_is_deleted_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    h, _ = yard.lived(1, 30)
-    with h:
-        start_offset = h.log.start_offset
-        monkeypatch.setattr(
-            h.log,
-            "start_offset",
-            lambda topic, number: 3 if topic == "moves" else start_offset(topic, number),
-        )
-        with pytest.raises(
-            OffsetGoneError, match=r"deleted offsets 0 to 2, which the history begins with.*--archive"
-        ):
-            as_of(h, tmp_path / "out", 0)
-    assert list(tmp_path.iterdir()) == []
+def test_history_whose_beginning_is_deleted_is_refused_unless_it_is_to_be_left_out(tmp_path: Path) -> None:
+    events = filled(tmp_path, 1)
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    number = next(one for one in range(PARTITIONS) if log.end_offset("ticks", one) > 3)
+    log.delete_before("ticks", number, 3)
+    log.close()
+    for run in (
+        lambda: as_of(tmp_path, BEGIN_MS),
+        lambda: at_points(tmp_path, table_of([("a1", BEGIN_MS)]), "Account"),
+    ):
+        with pytest.raises(OffsetGoneError, match=r"deleted offsets 0 to 2.*--archive.*--after-deleted"):
+            run()
+    kept = Source(log=str(tmp_path / "log"), after_deleted=True)
+    last_ms = max(one.at for one in events)
+    history = History(app=MOMENTS, source=kept, as_of_ms=last_ms, workers=1)
+    report = export_state(moments.app.plan(), history, Destination(tmp_path / "out"), StateOptions())
+    assert any("offsets 0 to 2 of ticks" in note for note in report.notes)

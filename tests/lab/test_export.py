@@ -172,8 +172,8 @@ def test_a_snapshot_is_exported_as_it_was(tmp_path: Path) -> None:
         made = take_snapshot(h.plan, h.log, snapshots)
         h.send(yard.moves, *yard.history(3))
         h.commit()
-        options = StateOptions(snapshot=f"{tmp_path}/snaps#{made.id}")
-        export_state(h.plan, None, Destination(tmp_path / "out"), options)
+        report = export_state(h.plan, f"{tmp_path}/snaps#{made.id}", Destination(tmp_path / "out"), ALL)
+        assert report.source == f"snapshot {made.id}"
     assert slots(tmp_path / "out") == yard.expected(events)
 
 

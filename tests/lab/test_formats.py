@@ -19,16 +19,12 @@ from deltalake import DeltaTable
 
 from tailrace.core.errors import ExportError, MissingExtraError, OptionError, UsageError
 from tailrace.core.extras import ExtraModule
+from tailrace.history.rebuilding.request import Source
 from tailrace.lab import files, formats
-from tailrace.lab.export import (
-    Destination,
-    ExportReport,
-    StateOptions,
-    export_points,
-    export_state,
-    export_topics,
-)
+from tailrace.lab.export import Destination, ExportReport, History, StateOptions, export_state, export_topics
+from tailrace.lab.points import export_points
 from tailrace.testing import Harness
+from tests.history.rebuilding import lived
 from tests.lab import yard
 
 NAMES = ["Slot", "Slot_by", "Slot_recent", "timers"]
@@ -114,20 +110,19 @@ def test_a_topic_and_an_empty_one(tmp_path: Path, life: Harness, format: formats
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_type_that_the_format_does_not_have_is_refused(
-    tmp_path: Path, life: Harness, format: formats.Format
-) -> None:
+def test_a_type_that_the_format_does_not_have_is_refused(tmp_path: Path, format: formats.Format) -> None:
     """A column of a file of points may have any type."""
-    strange = pa.array([0], pa.time64("ns"))
+    lived.append(tmp_path, [], {"moves": 3})
+    history = History(app="tests.lab.yard:app", source=Source(log=str(tmp_path / "log")), workers=1)
+    strange, time = pa.array([0], pa.time64("ns")), pa.array([0], pa.timestamp("ms"))
     pq.write_table(
-        pa.table({"key_1": ["Riga"], "key_2": [1], "time": [0], "odd": strange}), tmp_path / "points"
+        pa.table({"key_1": ["Riga"], "key_2": [1], "time": time, "odd": strange}), tmp_path / "points"
     )
-    options = StateOptions(any_environment=True)
     with pytest.raises(UsageError, match="Slot cannot be a table of"):
         export_points(
-            life.plan, life.log, Destination(tmp_path / "out", format), options, tmp_path / "points"
+            yard.app.plan(), history, Destination(tmp_path / "out", format), (), tmp_path / "points"
         )
-    assert [one.name for one in tmp_path.iterdir()] == ["points"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["log", "points"]
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])

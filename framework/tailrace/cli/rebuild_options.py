@@ -28,15 +28,10 @@ def _source(*, from_snapshot: str, after_deleted: bool, **past: Any) -> Source:
     return Source(**past, base=base, base_id=base_id, after_deleted=after_deleted)
 
 
-source_options = packed(
-    "source",
-    _source,
-    *past_options,
-    from_snapshot_option,
-    click.option(
-        "--after-deleted", is_flag=True, help="In stages: skip the records that the log has deleted."
-    ),
+after_deleted_option = click.option(
+    "--after-deleted", is_flag=True, help="In stages: skip the records that the log has deleted."
 )
+source_options = packed("source", _source, *past_options, from_snapshot_option, after_deleted_option)
 destination_options = packed(
     "to",
     Destination,

@@ -6,35 +6,34 @@ from contextlib import closing, nullcontext
 
 import click
 
-from tailrace.cli.arguments import app_argument, json_option, packed, past_options, piped
+from tailrace.cli.arguments import json_option, piped
 from tailrace.cli.commands import Command
-from tailrace.cli.export import past_of_state, state_options
+from tailrace.cli.export import history_options, opened_state, snapshot_option
 from tailrace.cli.showing import json_line, printable
-from tailrace.lab.export import StateOptions
+from tailrace.lab.export import History
 from tailrace.lab.sql import answered
-from tailrace.log.opening import Past, open_past
+from tailrace.log.opening import open_past
 from tailrace.processes.app_loading import find_app
 
 
 @click.command(cls=Command, short_help="Query states and topics with SQL.")
-@app_argument
+@history_options
 @click.argument("query")
-@state_options()
-@packed("past", Past, *past_options)
+@snapshot_option
 @json_option
-def sql(*, app: str, query: str, state: StateOptions, past: Past, as_json: bool) -> None:
+def sql(*, history: History, query: str, snapshot: str | None, as_json: bool) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
     The tables are those of tailrace export: Customer, Customer_orders, and topics by their names. Only those that the query names
     are read, each as a whole. The query "show tables" prints the names of all.
     """
-    if state.snapshot and state.as_of_ms is not None:
+    if snapshot and history.as_of_ms is not None:
         raise click.UsageError("Give one of --snapshot and --as-of.")
-    plan = find_app(app).plan()
+    only_states = snapshot or history.as_of_ms is not None
     with (
-        nullcontext() if state.snapshot else closing(open_past(past_of_state(past, state))) as log,
-        nullcontext() if state.snapshot else closing(open_past(past)) as history,
-        answered(plan, log, query, state, history) as (names, rows, notes),
+        opened_state(history, snapshot) as origin,
+        nullcontext() if only_states else closing(open_past(history.source)) as topics,
+        answered(find_app(history.app).plan(), origin, topics, query) as (names, rows, notes),
         piped(),
     ):
         if not as_json:

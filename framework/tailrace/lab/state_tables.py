@@ -8,7 +8,7 @@
 =================  =====================================================================================
 
 A key is the column ``key``, a key of several values ``key_1``, ``key_2`` and so on, as is the key of a map.
-``as_of`` is the event time that the state stands for: the watermark of its task, or the time asked for.
+``as_of`` is the event time that the state stands for: the watermark of its task.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from tailrace.state.columns import Column, as_json, column, micros, plain
 from tailrace.state.snapshots import STATE, TIMERS, Snapshot
 from tailrace.state.snapshots.actors import ENTRY, StoredActor, actor_of, timers_of
 from tailrace.state.snapshots.arrow import compute, pa
-from tailrace.state.snapshots.reading import ROWS_IN_A_CHUNK, narrowed
-from tailrace.state.snapshots.tables import state_tables
 
 TIMERS_TABLE = "timers"
 INSTANT = TypeSchema("datetime", limits={"tz": True})
@@ -59,18 +57,6 @@ class View(NamedTuple):
         tasks = snapshot.manifest.tasks
         marks = {one.partition: tape.decode_cut(one.cut).watermark if one.cut else None for one in tasks}
         return cls(snapshot.batches, {one.partition: one.schema for one in tasks}, marks)
-
-
-def in_memory(rows_of: Mapping[int, Mapping[bytes, bytes | None]]) -> Batches:
-    """The tables of stored rows that are in memory, by task."""
-
-    def batches(table: Any, partition: int, columns: Sequence[str] | None, filter: Any) -> Iterator[Any]:
-        kept = sorted((row, value) for row, value in rows_of[partition].items() if value is not None)
-        for start in range(0, len(kept), ROWS_IN_A_CHUNK):
-            keys, values = map(list, zip(*kept[start : start + ROWS_IN_A_CHUNK], strict=True))
-            yield from narrowed([state_tables(keys, values)[table != STATE]], columns, filter)
-
-    return batches
 
 
 class StateTable(NamedTuple):

@@ -136,6 +136,11 @@ class InputPlan:
     broadcast: bool = False
     """Its records are copied to every task, or are these copies (then it is not ``repartitioned``). They are never late."""
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether nobody waits for its records: in stages they come before the first event that is not earlier."""
+        return self.broadcast or (self.watermark == "none" and not self.is_inbox)
+
 
 @dataclass(frozen=True, slots=True)
 class TtlPlan:

@@ -72,7 +72,7 @@ class InputLane:
         start, self.end = offsets
         self.task, self.number, self.name, self.is_last = task, number, plan.name, is_last
         self._as_of_ms = as_of_ms
-        self.is_reference = plan.broadcast or (plan.watermark == "none" and not plan.is_inbox)
+        self.is_reference = plan.is_reference
         """Whether its records come before the first event that is not earlier than their timestamps."""
         self._first_ms = past.first_ms.get(plan.name, NO_WATERMARK)
         self.sources = [number]

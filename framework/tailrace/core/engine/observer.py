@@ -93,7 +93,9 @@ class Watch:
     keys: Collection[Any] | None = None
     new_failures: NewFailures | None = None
     on_time: Callable[[InstanceCache, ActorPlan, int], None] | None = None
-    """Called with the event time of each event, timer and expiry, before an actor handles it."""
+    """Called with the event time of each event, timer and expiry, before an actor handles it, and with ``FOREVER`` at the end of a
+    stage. Reference data is read ahead, and is no event here.
+    """
     range: KeyRange | None = None
     """Handlers are called for its keys only. It goes with ``new_failures`` alone."""
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
@@ -213,7 +215,8 @@ class _WatchedUnits(Units):
         super().record(number, offset, record, to, key, event, mark)
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
-        if self._watch.on_time is not None and table is not None:
+        is_ahead = self._input != TIMER and self.plan.inputs[self._input].is_reference
+        if self._watch.on_time is not None and table is not None and not is_ahead:
             self._watch.on_time(self.cells, table.plan, self.context.event_time)
         if self._watch.observer is None:
             super().invoke(route, table, key, event)

@@ -249,7 +249,8 @@ def _circle(plan: Plan, rising: Collection[int]) -> OptionError:
     return OptionError(
         f"{' and '.join(names)} {'read what they write themselves' if len(names) > 1 else 'reads what it writes itself'}: in "
         "event-time order none of them can be run before the others",
-        hint="Run the history along the tape (--order tape), with code whose results are those that are recorded.",
+        hint="Rebuild it along the tape (tailrace rebuild --order tape, for an earlier state with --until TIME), with code whose "
+        "results are those that are recorded.",
     )
 
 

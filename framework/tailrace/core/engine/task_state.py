@@ -238,6 +238,11 @@ class TaskState:
         )
 
     @property
+    def cells(self) -> InstanceCache:
+        """The present state, for an observer."""
+        return self._cells
+
+    @property
     def now(self) -> int:
         """The last clock reading."""
         return self._context.now

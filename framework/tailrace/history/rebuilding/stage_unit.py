@@ -28,6 +28,7 @@ from tailrace.core.engine.redriven import Redriven, redriven_header, redriven_in
 from tailrace.core.engine.stage_order import StageOrder
 from tailrace.core.engine.stages import Behind, Stages, own_inputs
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import published_by
 from tailrace.core.records import InputRecord
 from tailrace.core.unit_ids import RecordIds
@@ -59,7 +60,7 @@ _OUTPUTS_AT_ONCE = 10_000
 def run_stage(
     unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, watch: Watch | None = None
 ) -> UnitResult:
-    """Run a partition in one stage, or join what ranges of its keys have made; of the keys of a watch with its observer."""
+    """Run a partition in one stage, or join what ranges of its keys have made; watched: of the keys of the watch, with its observer."""
     begun_s = time.perf_counter()
     with ExitStack() as closing:
         if unit.range is None and unit.job.request.execution.split > 1:
@@ -104,7 +105,7 @@ class _StageRun(Sink):
         keys = self._job.request.keys
         self._keys = named_keys(self._whole, keys).keys if keys else watch.keys
         self._behind = Behind(self._whole)
-        self._task = self._task_of(watch)
+        self._task, self._on_time = self._task_of(watch), watch.on_time
         self._first_outputs = self._task.totals.outputs
         read = self._history.of(self._task, self.result.work.phases)
         self._read = [one for one in self._history.read if one in read.ends]
@@ -154,7 +155,7 @@ class _StageRun(Sink):
             lineage=begun.lineage,
             positions=begun.positions,
             settings=with_(task_settings(), promises=self._behind),
-            watch=Watch(watch.observer, keys, decides, range=self._range),
+            watch=Watch(watch.observer, keys, decides, watch.on_time, range=self._range),
         )
         self._sent_before = {} if cut is None else cut.sent
         refill(task, self._past.source(number))
@@ -169,6 +170,9 @@ class _StageRun(Sink):
         """Run the task. What it has made is still to be written."""
         result, task, stage = self.result, self._task, self._unit.stage
         drive(self._order.go(), [task], [self])
+        if self._on_time is not None:
+            for actor in self._plan.actors:
+                self._on_time(task.cells, actor, FOREVER)
         self._work.report(self._unit.name, self._of, self._of, now=True)
         in_flight = [*self._taken_out()]
         if in_flight:

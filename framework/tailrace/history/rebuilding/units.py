@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.observer import Watch
 from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import differences
@@ -27,9 +28,9 @@ from tailrace.processes.network_guard import watch_network
 _SHOWN = 5
 
 
-def run_unit(unit: Unit) -> UnitResult:
+def run_unit(unit: Unit, watch: Watch | None = None) -> UnitResult:
     """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and
-    twice at once.
+    twice at once. ``watch`` is of this process, and sees what is run.
 
     An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other
     error is raised: the unit may be run again.
@@ -47,7 +48,7 @@ def run_unit(unit: Unit) -> UnitResult:
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics)
             with naming_stages() if taped else nullcontext():
-                result = _RUNS[unit.kind](unit, past, work, attempt)
+                result = _RUNS[unit.kind](unit, past, work, attempt, watch)
     except TailraceError as error:
         return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))
     return work.finish(unit, result)
@@ -78,7 +79,7 @@ def _other_code(noted: tuple[tuple[str, str], ...]) -> list[str]:
     return differences(dict(noted))
 
 
-_RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
+_RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str, Watch | None], UnitResult]] = {
     "task": run_task,
     "stage": run_stage,
 }
