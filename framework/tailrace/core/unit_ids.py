@@ -40,10 +40,13 @@ Tail: TypeAlias = int | bytes
 """The end of a place: the offset, or in an input that the app writes, bytes. No two records of one time and input have the same."""
 Sent: TypeAlias = tuple[bytes, int, bytes]
 """A send that has no running number yet: the id of the call's cause, its number in the call, the operator."""
+BEYOND: Final = 1 << 40
+"""In stages, records of topics that the app writes are numbered from here on. One from outside has its tail in place of an origin."""
 _INNER: Final = rb"\0.{20}([^\0]*\0.{12})"
 _ORIGIN: Final = re.compile(rb"([^\0]+)/([0-9]{1,9})/([0-9]{1,18})(?:%b)?" % _INNER, re.DOTALL)
 _TO_OPERATOR: Final = 21
 _NUMBERS: Final = 12
+_TAIL_OF_OTHERS: Final = 9
 
 
 def origin_in(headers: Headers) -> tuple[bytes, int, int] | None:
@@ -137,7 +140,7 @@ class RecordIds:
     def id_of(self, record: InputRecord) -> bytes:
         """The id of the unit of a record."""
         if self._inner is None or (inner := self._of(record)) is None:
-            return self._place + record.offset.to_bytes(8, "big")
+            return self._place + self._offset_of(record)
         start, end = inner.span(1)
         return _hash(inner.string[start - _TO_OPERATOR + 1 : end - _NUMBERS] + (record.key or b""))
 
@@ -145,11 +148,23 @@ class RecordIds:
         """The tail of the place of a record, in an input that the app writes; of an output, where it is read."""
         if (inner := self._of(record)) is not None:
             return inner[1]
-        return b"\0" if isinstance(record, Output) else b"\0" + record.offset.to_bytes(8, "big")
+        return b"\0" if isinstance(record, Output) else b"\0" + self._offset_of(record)
+
+    @staticmethod
+    def _offset_of(record: InputRecord) -> bytes:
+        """The offset in the log of a record from outside, as 8 bytes."""
+        if record.offset >= BEYOND and record.headers and len(record.headers[-1][1]) == _TAIL_OF_OTHERS:
+            return record.headers[-1][1][1:]
+        return record.offset.to_bytes(8, "big")
 
     def _of(self, record: InputRecord | Output) -> re.Match[bytes] | None:
         headers, match = record.headers, self._inner
         return match(headers[-1][1]) if match and headers and headers[-1][0] == ORIGIN_HEADER else None
+
+
+def is_from_outside(tail: bytes) -> bool:
+    """Whether it is the tail of a record from outside, in an input that the app writes."""
+    return len(tail) == _TAIL_OF_OTHERS
 
 
 def _hash(data: bytes) -> bytes:

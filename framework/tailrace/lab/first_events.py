@@ -28,13 +28,13 @@ from msgspec.structs import astuple, replace
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
-from tailrace.core.engine.input_lane import BEYOND
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Call, Moment, Watch, changed_now, key_now
 from tailrace.core.engine.stages import own_inputs
 from tailrace.core.engine.units import TIMER
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
+from tailrace.core.unit_ids import BEYOND
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.driver import settled_job
 from tailrace.history.rebuilding.job import Unit

@@ -13,7 +13,7 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.stages import Stages
 from tailrace.core.errors import OptionError
 from tailrace.core.records import Output
-from tailrace.history.rebuilding import stage_unit
+from tailrace.history.rebuilding import sends, stage_unit
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.planning import plan_rebuild
 from tests.history.rebuilding import any_app, lived
@@ -283,3 +283,43 @@ def test_what_the_service_had_read_at_its_first_commit_comes_before_all(tmp_path
     )
     lived.live_on(tmp_path, app, ends=False)
     assert _found(tmp_path, app) == [[1_000, 1], [9_000, 2]]
+
+
+# --- a topic of the app that others write, too
+
+
+def _written_by_others() -> tr.App:
+    app = tr.App("drawing", partitions=1)
+    events = app.topic("events", Event, key="key", event_time="at", out_of_order=0)
+    more = app.topic("more", Event, key="key", event_time="at", out_of_order=0)
+
+    @app.process(events)
+    def passed(event: Event, ctx: tr.Context[str]) -> None:
+        ctx.emit(more, event)
+
+    @app.actor
+    class Drawn(tr.Actor, order="event-time"):
+        ids: list[str] = tr.field(default_factory=list)
+
+        @tr.process(more)
+        def drawn(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.ids.append(f"{event.at} {ctx.uuid()}")
+
+    return app
+
+
+def test_records_of_others_in_a_topic_of_the_app_have_the_ids_that_they_have_in_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_app.place(_written_by_others())
+    some = encoded("events", [Event("a", 1_000 * n) for n in range(1, 9)])
+    some[3:3] = encoded("more", [Event("a", 2_500), Event("a", 4_000)])
+    some += encoded("more", [Event("a", at) for at in (5_500, 6_000, 60_000)])
+    lived.append(tmp_path, [*some, *encoded("events", [Event("a", 60_000)])], {"events": 1, "more": 1})
+    lived.live_on(tmp_path, app, ends=False)
+    wanted = lived.fields(lived.live(tmp_path, any_app.app.plan()))
+    assert len(wanted["Drawn", "a"]["ids"]) == 12
+    for held in (2, 200_000):
+        monkeypatch.setattr(sends, "_HELD", held)
+        _, snapshot = done(tmp_path, app, order="stages", name=f"held-{held}")
+        assert lived.fields(rebuilt(snapshot)) == wanted

@@ -13,9 +13,6 @@ from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import Head, InputRecord, Refused
 
-BEYOND = 1 << 40
-"""After every real offset: the numbers of records that are read from files."""
-
 
 @dataclass(frozen=True, slots=True)
 class Stand:

@@ -27,7 +27,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.failure import FAILURES
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
-from tailrace.core.unit_ids import RecordIds
+from tailrace.core.unit_ids import ORIGIN_HEADER, RecordIds, is_from_outside
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -168,5 +168,8 @@ def sent_in(work: WorkFolder, name: str) -> Iterator[Sent]:
 
 def merged(parts: Iterable[Iterable[Sent]], first: int) -> Iterator[InputRecord]:
     """Records in the order of their places, with offsets from ``first`` on."""
-    for number, (_, _, *fields) in enumerate(merge(*parts, key=_place), first):
-        yield InputRecord(number, *cast("tuple[int, bytes | None, bytes | None, Headers]", fields))
+    for number, (_, tail, *fields, headers) in enumerate(merge(*parts, key=_place), first):
+        more = ((ORIGIN_HEADER, tail),) if is_from_outside(tail) else ()
+        yield InputRecord(
+            number, *cast("tuple[int, bytes | None, bytes | None]", fields), headers=(*headers, *more)
+        )

@@ -21,14 +21,14 @@ import msgspec
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.input_lane import BEYOND, PartitionHistory, Stand
+from tailrace.core.engine.input_lane import PartitionHistory, Stand
 from tailrace.core.engine.redriven import redriven_in
 from tailrace.core.engine.stages import Stages, own_inputs
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.names import is_own, redriven_of
 from tailrace.core.records import InputRecord
-from tailrace.core.unit_ids import RecordIds
+from tailrace.core.unit_ids import BEYOND, RecordIds
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.reading.upstream_watermarks import Upstream
