@@ -38,8 +38,8 @@ from tailrace.log.interface import Ends
 from tailrace.log.opening import open_past
 
 _SHOWN = 5
-_FIRST_PART = 50_000
-"""Records of the part of history that is run twice to measure noise."""
+_FIRST_PART = 5_000, 50_000
+"""Fewest and most records of the part of history that is run twice to measure noise: a tenth, if it is between."""
 
 _NOTHING = "nothing is compared"
 _CIRCLE = "operators feed each other, so there are no stages"
@@ -198,7 +198,9 @@ class _Ab(Comparison):
                 for at, end in enumerate(self.ends.offsets[name])
             }
         records = sum(end - start for start, end in parts.values())
-        share, limits = min(1.0, _FIRST_PART / max(records, 1)), dict[str, dict[int, int]]()
+        fewest, most = _FIRST_PART
+        part = min(records, most, max(fewest, records // 10))
+        share, limits = part / max(records, 1), dict[str, dict[int, int]]()
         for (name, at), (start, end) in parts.items():
             limits.setdefault(name, {})[at] = start + math.ceil((end - start) * share)
         again = self._started("A again", self._places[0], seed=1)
@@ -208,9 +210,7 @@ class _Ab(Comparison):
                 for number, version in enumerate((self.a, again))
             )
         )
-        report.noise_measured = (
-            f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
-        )
+        report.noise_measured = f"a second run of A over {part:,} records, with other hashes"
         self._compare_with_itself(*made, "between two runs of A")
 
 
