@@ -61,7 +61,6 @@ from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.interface import StoredLog, TopicPartition
 from tailrace.processes.environment import environment, timezones_version
-from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Draft, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
 _HINT = "Run the app on the old log until it has handled everything (--until-end)."
@@ -314,7 +313,6 @@ class _Reshaping:
             tasks=tuple(
                 msgspec.structs.replace(one, cut=self._cut(one.partition, positions)) for one in tasks
             ),
-            reshaped=True,
             notes=(f"reshaped from {self._before.partitions} partitions",),
         )
         return self._snapshots.open(self._snapshots.publish(manifest).id)
@@ -331,7 +329,7 @@ class _Reshaping:
                 )
         start = Start(found, base_name(found, self._uri), timezones=timezones_version())
         for number in range(plan.partitions):
-            start_from(plan, number, target, MemoryStore(), start, time.time_ns() // 1_000_000)
+            start_from(plan, number, target, start, time.time_ns() // 1_000_000)
 
 
 def _lowest(some: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -114,7 +114,7 @@ def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
         if name not in known or number >= known[name].partitions or at > log.end_offset(name, number):
             return False
         read = entry.provenance.read.get(name)
-        return does("input of snapshot", judge_read(log, name, number, read)) == "take"
+        return does("input", judge_read(log, name, number, read)) == "take"
 
     left = entry.provenance.abandoned
     return {name: one.position for name, one in left.items() if is_there(name, one.position)}

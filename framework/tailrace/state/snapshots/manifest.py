@@ -82,8 +82,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """If it holds some keys only: these. No service starts from it."""
     as_of_ms: int | None = None
     """If it leaves out events from after this event time: no service starts from it."""
-    reshaped: bool = False
-    """Whether the state comes from a log with other partitions: messages under way then have no sender."""
     tasks: tuple[TaskEntry, ...] = ()
     notes: tuple[str, ...] = ()
     checksum: str = ""
