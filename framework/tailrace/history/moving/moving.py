@@ -128,7 +128,8 @@ class Moving:
         self.check_writers()
         self._left = [abandoned_inputs(plan, self._source) for plan in self._plans]
         names = self._topics()
-        self.check_target(names)
+        if not all(is_at(self._target, app, "arriving", self._source) for app in self._apps):
+            self.check_target(names)
         note_move(self._target, self._apps, move_of("arriving", self._source))
         with closing(self._target.placer(moves_of(self._apps[0]))) as placer:
             copy = TopicCopy(self._source, self._target, placer, names, self._tell)
@@ -146,10 +147,7 @@ class Moving:
     # --- may it be moved?
 
     def check_target(self, names: Sequence[str]) -> None:
-        """Refuse a target with records in the topics, except for those of an interrupted move of these apps."""
-        begun = [is_at(self._target, app, "arriving", self._source) for app in self._apps]
-        if all(begun):
-            return
+        """Refuse a target with records in the topics."""
         wanted = {*names, *(plan.changelog_topic for plan in self._plans)}
         there = [
             name
@@ -161,10 +159,9 @@ class Moving:
         if there:
             raise OtherHistoryError(
                 f"the target has records in {' and '.join(map(repr, there[:3]))}{' and others' if there[3:] else ''} already, and "
-                "a move completes no other history"
-                + (". A move was interrupted: run it again with the same apps" if any(begun) else ""),
+                "a move completes no other history",
                 why="log",
-                hint=BEGIN_AGAIN,
+                hint=f"If it is an interrupted 'tailrace migrate', run that again with the same apps. Else: {BEGIN_AGAIN}",
             )
 
     def check_writers(self) -> None:
