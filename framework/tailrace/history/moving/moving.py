@@ -44,7 +44,7 @@ from tailrace.history.moving.copying import (
     copy_state,
     create_topic,
 )
-from tailrace.history.provenance.moves import Move, Step, last_move, note_move
+from tailrace.history.provenance.moves import Move, Step, check_lives_here, last_move, note_move
 from tailrace.history.provenance.topics import abandoned_inputs, check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
@@ -261,21 +261,9 @@ class Moving:
 
 
 def check_source(app: str, source: StoredLog, target: StoredLog) -> None:
-    """Check that the app lives on the source as a whole. Raises OtherHistoryError."""
-    found = last_move(source, app)
-    if found is None or found.step in ("arrived", "stayed") or is_at(source, app, "left", target):
-        return
-    if found.step == "left":
-        raise OtherHistoryError(
-            f"the app {app!r} was moved from the source to {found.place}",
-            why="log",
-            hint="Move it from there.",
-        )
-    raise OtherHistoryError(
-        f"the app {app!r} is not on the source as a whole: a move from {found.place} has not ended",
-        why="log",
-        hint="End that move first, or move it from there.",
-    )
+    """Check that the app lives on the source, or is being moved from there to the target. Raises OtherHistoryError."""
+    if not is_at(source, app, "left", target):
+        check_lives_here(source, app)
 
 
 def move_of(step: Step, other: StoredLog) -> Move:
