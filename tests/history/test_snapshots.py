@@ -56,7 +56,7 @@ def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_tas
 
     thread = threading.Thread(target=live)
     other = EmbeddedLog(world.folder / "log", create=False)
-    taken: dict[int | None, Manifest] = {}
+    taken: dict[str, Manifest] = {}
     thread.start()
     try:
         while len(taken) < 4 and thread.is_alive():
@@ -64,7 +64,7 @@ def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_tas
                 made = take_snapshot(world.plan, other, world.snapshots())
             except SnapshotMismatchError:
                 continue  # nothing is committed yet
-            taken[made.position] = made
+            taken[str(made.ends)] = made
     finally:
         enough.set()
         thread.join()

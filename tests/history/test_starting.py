@@ -274,13 +274,7 @@ def test_one_that_stands_within_history_and_lacks_what_was_under_way_begins_noth
     found = world.snapshots().open().manifest
     draft = world.snapshots().begin()
     tasks = [msgspec.structs.replace(one, files=(), changelog_position=None) for one in found.tasks]
-    limited: dict[str, Any] = {
-        "source": "tape",
-        "ends": {},
-        "position": None,
-        "tasks": tuple(tasks),
-        "checksum": "",
-    }
+    limited: dict[str, Any] = {"source": "tape", "ends": {}, "tasks": tuple(tasks), "checksum": ""}
     made = msgspec.structs.replace(found, id=draft.id, created_ms=draft.created_ms, **limited)
     world.snapshots().publish(made)
     none_begins(world, SnapshotMismatchError, "does not hold what was under way")

@@ -79,7 +79,7 @@ class _Taking:
             topics = topics_of(plan, self._log)
             noted = note_of_topics(self._log, topics)
             check_history(plan.app, self._log, plan.inputs)
-            position, ends = self._log.ends(topics)
+            ends = self._log.ends(topics).offsets
             parent = self._parent() if options.incremental else None
             changelogs = ends[plan.changelog_topic]
             cuts = {
@@ -117,7 +117,6 @@ class _Taking:
             automatic=options.automatic,
             source="live",
             environment=environment(),
-            position=position,
             ends=ends,
             tasks=tuple(tasks),
         )

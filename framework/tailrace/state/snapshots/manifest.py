@@ -74,8 +74,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     automatic: bool = False
     source: Source = "live"
     environment: dict[str, str] = {}
-    position: int | None = None
-    """Where the commit log stood, on a log that has one."""
     ends: dict[str, list[int]] = {}
     """End offsets at the cut, by topic and partition: inputs, inbox, outputs, changelog, tape."""
     keys: tuple[str, ...] = ()
