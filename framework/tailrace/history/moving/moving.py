@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError, OtherHistoryError, TaskOwnedError, UsageError
@@ -52,9 +52,6 @@ from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.retirement import publishers_of, reserved
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
-
-_Left: TypeAlias = dict[int, dict[str, int]]
-"""Where the tasks of an app have left inputs, by partition and topic."""
 
 
 class Moved(NamedTuple):
