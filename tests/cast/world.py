@@ -410,9 +410,9 @@ class World:
         place = self.folder / f"state-{state}" / self.plan.app / str(number)
         return open_store(place, StateIdentity(self.plan.app, number), self._memory)
 
-    def _begin(self, number: int, store: Store) -> None:
+    def _begin(self, number: int) -> None:
         if self.start is not None:
-            start_from(self.plan, number, self.log, store, self.start, 1)
+            start_from(self.plan, number, self.log, self.start, 1)
 
     def _check_owned(self, owner: int) -> None:
         """As a claim does: the last who asked for the tasks has them."""

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,6 @@ import pytest
 
 from tailrace.cli.main import execute
 from tailrace.core import rows
-from tailrace.core.errors import WorkerLostError
-from tailrace.core.records import Output
-from tailrace.history.replay.in_processes import ReplayJob, replay_apart
-from tailrace.history.replay.report import ReplayOptions
-from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.opening import Past
 from tailrace.state import RocksStore, StateIdentity
 from tests.cli.commands import cleaned
 from tests.history.rebuilding.lived import serve_tallies
@@ -52,68 +44,10 @@ def test_a_replay_of_what_ran_finds_no_difference(lived, capsys) -> None:
     assert "differences: none" in out
 
 
-def test_several_processes_say_what_one_does(lived, capsys) -> None:
-    def said(*arguments: str) -> tuple[int, dict[str, object]]:
-        code = run(lived, "--compare", "--json", *arguments)
-        found = msgspec.json.decode(capsys.readouterr().out, type=dict[str, object])
-        assert found.pop("seconds")
-        return code, found
-
-    assert said("--workers", "3") == said()
-    assert said("--workers", "9", "--partition", "2", "--partition", "3") == said(
-        "--partition", "2", "--partition", "3"
-    )
-
-
-def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
-    log = EmbeddedLog(tmp_path / "log")
-    log.close()
-    assert execute(["replay", APP, "--log", str(tmp_path / "log"), "--workers", "2"]) != 0
-    assert "has never run on it" in capsys.readouterr().err
-    with pytest.raises(WorkerLostError, match="a process of the replay died with exit code 7"):
-        replay_apart(ReplayJob("tests.cli.dies:app", Past(log=str(lived / "log")), ReplayOptions()), 2)
-
-
-BY_HASH = """
-import msgspec
-import tailrace as tr
-
-class Said(msgspec.Struct):
-    key: str
-
-app = tr.App("by-hash", partitions=1)
-said = app.topic("said", Said, key="key")
-
-@app.actor
-class Saying(tr.Actor):
-    words: list[str] = tr.field(default_factory=list)
-
-    @tr.process(said)
-    def say(self, event: Said, ctx: tr.Context[str]) -> None:
-        self.words = list({f"word{number}" for number in range(12)})
-"""
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_replay_has_another_hash_seed_than_the_environment_gives(
-    tmp_path, monkeypatch, capsys, workers
-) -> None:
+def test_a_comparison_under_a_given_hash_seed_is_refused(lived, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "1")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = f"by_hash_{workers}"
-    (tmp_path / f"{module}.py").write_text(BY_HASH)
-    where = ("--log", str(tmp_path / "log"), "--state", str(tmp_path / "state"))
-    log = EmbeddedLog(tmp_path / "log")
-    log.create_topic("said", TopicSettings(1))
-    writer = log.writer("loader")
-    writer.append([Output("said", b"a", b'{"key":"a"}', 0)])
-    writer.commit()
-    log.close()
-    # The service runs in this process, and so would the replay: a difference shows that it has run in
-    # another.
-    assert execute(["run", f"{module}:app", *where, "--end-of-input", "--after-end"]) == 0
-    assert execute(["replay", f"{module}:app", *where, "--compare", "--workers", workers]) == 1
-    assert "words: " in capsys.readouterr().out
+    assert run(lived, "--compare") == 2
+    assert "does not show what depends on the order of a set" in capsys.readouterr().err
 
 
 def test_state_that_was_tampered_with_is_found_and_named(lived, capsys) -> None:
@@ -225,37 +159,6 @@ def test_a_full_disk_under_a_trace_is_no_failure_of_a_handler(lived) -> None:
     assert ended.stderr == b"tailrace: The output cannot be written: No space left on device.\n"
 
 
-def test_its_processes_do_not_hear_ctrl_c_however_early_it_comes(lived) -> None:
-    """It reaches every process at the terminal. Here only one of them, so that what it does is not cut short
-    by the first.
-    """
-    # Its processes are there for long enough to be found.
-    with begun(lived, "--workers", "2", slow_ms=100) as process:
-        assert process.stderr is not None
-        starting: list[int] = []
-        while not starting:
-            assert process.poll() is None
-            starting = _starting(process.pid)
-        os.kill(starting[0], signal.SIGINT)
-        assert process.stderr.read() == b""
-        assert process.wait(60) == 0
-
-
-def _starting(parent: int) -> list[int]:
-    """The processes that it shares its work with."""
-    found = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return [one for one in found if _is_child(one, parent)]
-
-
-def _is_child(process: int, parent: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return False
-    return int(stat.rpartition(")")[2].split()[1]) == parent and b"spawn_main" in command
-
-
 def test_what_the_log_has_deleted_is_refused_without_its_archive_and_replayed_with_it(
     lived, tmp_path, capsys
 ) -> None:
@@ -269,10 +172,9 @@ def test_what_the_log_has_deleted_is_refused_without_its_archive_and_replayed_wi
     (line,) = capsys.readouterr().err.splitlines()
     assert "the log has deleted offsets " in line
     assert "Read an archive (--archive)" in line
-    for workers in ("1", "2"):
-        assert execute(["replay", APP, *at, "--archive", archive, "--workers", workers, "--json"]) == 0
-        *_, found = capsys.readouterr().out.splitlines()
-        assert json.loads(found) | {"seconds": 0} == json.loads(expected) | {"seconds": 0}
+    assert execute(["replay", APP, *at, "--archive", archive, "--json"]) == 0
+    *_, found = capsys.readouterr().out.splitlines()
+    assert json.loads(found) | {"seconds": 0} == json.loads(expected) | {"seconds": 0}
 
 
 def test_a_key_to_which_nothing_happened_is_told(lived, capsys) -> None:
@@ -301,7 +203,6 @@ def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monk
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--trace", "k7", "--workers", "2"], "--trace and --break run in one process: use --workers 1"),
         (["--trace", "k7", "--json"], "--trace and --break write text"),
         (
             ["--trace", "k7", "--key", "k8"],

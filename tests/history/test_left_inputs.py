@@ -152,7 +152,7 @@ def test_another_topic_of_its_name_is_read_from_the_beginning(life: Life) -> Non
     start = life.take("cash")
     cards = [KEYS[0][0], KEYS[1][0], *many(50)]
     copied(life, cards)
-    with pytest.raises(OtherHistoryError, match=r"has read another record at offset \d+ of 'cards'"):
+    with pytest.raises(OtherHistoryError, match=r"has read 'cards' .* another record at offset \d+"):
         life.run("cash", "cards", start=life.start(start, "tills", "cash", "cards"))
     life.pay("cash", EVERY, 20)
     life.run("cash", name="other", start=life.start(start, "other", "cash"))

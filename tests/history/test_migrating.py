@@ -374,7 +374,7 @@ def test_the_state_of_a_service_is_migrated_once_no_message_is_under_way(tmp_pat
             replace=True,
         )
         for _ in range(2):  # a start that is repeated does nothing
-            start_from(plan, number, life.log, life.stores[number], start, 1)
+            start_from(plan, number, life.log, start, 1)
     life.plan, life.stores = plan, {}
     life.log.append_all(
         Output("sales", one.name.encode(), msgspec.json.encode(one), one.at) for one in sales[:4]

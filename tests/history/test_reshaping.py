@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +31,11 @@ from tailrace.state.snapshots import Manifest, Snapshots
 from tests.cast.apps import case_of
 from tests.cast.member import Event, records
 from tests.cli.commands import done
-from tests.docs.page import ROOT
 from tests.history.differences import from_the_log
 from tests.history.rebuilding import any_app
 from tests.history.rebuilding.lived import done as rebuild
 from tests.history.rebuilding.lived import rebuilt
 from tests.history.resized import CASE, EVENTS, found, make_app
-from tests.kafka.killed_move import RESHAPING
 
 APP = make_app(2).name
 OFTEN = WorkerSettings(slice_records=7, partition=PartitionSettings(commit_interval_ms=1))
@@ -163,32 +157,27 @@ def test_messages_that_were_under_way_keep_their_places_in_stages(life: Life) ->
     assert {row: value for one in rebuilt(snapshot) for row, value in one.rows} == life.rows() != {}
 
 
-def killed_after(life: Life, step: str) -> None:
-    """The command, in a process that kills itself after a step."""
-    command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.resized:of_2"]
-    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}"}
-    killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-
-
-@pytest.mark.parametrize("step", RESHAPING)
-def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) -> None:
+@pytest.mark.parametrize("step", ["_rows", "_spread", "_publish"])
+def test_one_that_is_interrupted_leaves_a_log_that_no_app_starts_on_and_begins_again(
+    life: Life, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = life.log.ends(life.log.topics())
-    killed_after(life, step)
-    log = EmbeddedLog(life.folder / "new")
-    if step != "arriving":
-        with pytest.raises(OtherHistoryError, match="not everything is here yet"):
-            check_lives_here(log, APP)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    uri, log = str(life.folder / "snapshots"), life.new_log()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(_Reshaping, step, interrupted)
+        reshape(life.plan, life.log, log, uri, 2)
+    with pytest.raises(OtherHistoryError, match="not everything is here yet"):
+        check_lives_here(log, APP)
+    with pytest.raises(OtherHistoryError, match="the target has records in"):
+        reshape(life.plan, life.log, log, uri, 2)
     assert life.log.ends(life.log.topics()).offsets == before.offsets
-    uri = str(life.folder / "snapshots")
-    made, _ = reshape(life.plan, life.log, log, uri, 2)
-    again, copied = reshape(life.plan, life.log, log, uri, 2)
-    assert (again, copied) == (made, []), "one that has ended has no effect when it is repeated"
-    assert len([one for one in Snapshots(uri, APP).list() if one.source == "edited"]) == 1
     check_lives_here(life.log, APP)
-    life.log.close()
-    life.log, life.plan, life.stores = log, make_app(2).plan(), {}
+    life.reshape(2)
+    check_lives_here(life.log, APP)
     check_rest(life)
 
 
@@ -205,15 +194,6 @@ def test_what_is_written_meanwhile_is_refused(life: Life, monkeypatch: pytest.Mo
     assert "Stop the producers" in str(refused.value.hint)
 
 
-def test_a_snapshot_of_another_reshape_is_not_taken(life: Life, tmp_path: Path) -> None:
-    one, other = (EmbeddedLog(tmp_path / name) for name in ("one", "other"))
-    uri, targets = str(tmp_path / "snapshots"), (one, one, other)
-    made = [reshape(life.plan, life.log, target, uri, 2)[0].id for target in targets]
-    assert made[0] == made[1] != made[2]
-    one.close()
-    other.close()
-
-
 def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
     uri, new = str(tmp_path / "snapshots"), EmbeddedLog(tmp_path / "new")
     with pytest.raises(OptionError, match="its own log"):
@@ -224,22 +204,17 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
     new.append_all(EVENTS[:1])
     with pytest.raises(OtherHistoryError, match="the target has records in '"):
         reshape(life.plan, life.log, new, uri, 2)
-    life.log.append_all(EVENTS[:1])
     other, before = EmbeddedLog(tmp_path / "other"), Spread.done
 
-    def then_written(self: Spread) -> Copied:
-        life.log.append_all(EVENTS[:5])
+    def written(self: Spread) -> Copied:
+        self._flush()
+        other.append_all([EVENTS[0]._replace(topic=self._topic)])
         return before(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Spread, "done", lambda self: life.log.append_all(EVENTS[1:2]))
-        with pytest.raises(
-            OtherHistoryError, match="something has written to the topics of 'proof' on the old log"
-        ):
+        patch.setattr(Spread, "done", written)
+        with pytest.raises(OtherHistoryError, match="something else has written to it"):
             reshape(life.plan, life.log, other, uri, 2)
-    other.append_all(EVENTS[110:130])
-    with pytest.raises(OtherHistoryError, match="not those of the source"):
-        reshape(life.plan, life.log, other, uri, 2)
     new.close()
     other.close()
 

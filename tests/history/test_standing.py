@@ -18,7 +18,6 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import Output
-from tailrace.core.storage import Store
 from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import base_name
@@ -131,9 +130,9 @@ class Billing:
     def run(self, start: Start | None = None) -> None:
         """Live until there is nothing to do by the clock as it is."""
 
-        def begin(number: int, store: Store) -> None:
+        def begin(number: int) -> None:
             assert start is not None
-            start_from(self.plan, number, self.log, store, start, self.clock_ms)
+            start_from(self.plan, number, self.log, start, self.clock_ms)
 
         elapsed = [self.clock_ms]
         worker = Worker(

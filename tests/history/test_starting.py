@@ -14,7 +14,6 @@ import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
 from tailrace.core.records import Output
-from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.replay.replaying import replay
@@ -25,7 +24,6 @@ from tailrace.log.interface import TopicPartition
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.snapshot_start import begin_all, with_snapshot_settled
-from tailrace.state import MemoryStore
 from tailrace.state.provenance import Abandoned, Provenance, provenance_of
 from tests.runtime.served import Tick
 from tests.runtime.state_world import KEYS, ROUNDS, World, edited
@@ -65,7 +63,7 @@ def test_who_was_stopped_before_it_seeded_does_not_set_back_what_another_has_beg
     prepare_log(world.log, other, create_declared=True)
     monkeypatch.setattr(world.log, "writer", late)
     with pytest.raises(FencedError, match="started by another"):
-        start_from(other, 0, world.log, MemoryStore(), world.start(), 1)
+        start_from(other, 0, world.log, world.start(), 1)
     world.run()
     world.run(other)
     assert world.rows("other") == world.rows()
@@ -81,7 +79,7 @@ def test_it_is_asked_whether_the_task_is_owned_right_before_it_is_taken_over(wor
         raise FencedError("lost")
 
     with pytest.raises(FencedError, match="lost"):
-        start_from(other, 1, world.log, MemoryStore(), world.start(), 1, lost)
+        start_from(other, 1, world.log, world.start(), 1, lost)
     assert world.log.ends(["other.changelog"]).offsets == before.offsets
 
 
@@ -146,7 +144,7 @@ def test_all_tasks_begin_with_one_snapshot_though_there_is_a_newer_one_by_the_ti
     prepare_log(world.log, other, create_declared=True)
     first = opened(world, other)
     assert first is not None
-    start_from(other, 0, world.log, world.state("other", 0), first, 1)  # killed before it begins the others
+    start_from(other, 0, world.log, first, 1)  # killed before it begins the others
     world.live(rounds=1, first=ROUNDS)
     newer = world.take()
     again = opened(world, other)
@@ -166,23 +164,22 @@ def test_until_the_tasks_of_other_workers_have_begun_none_takes_a_record(world) 
     start = opened(world, other)
     assert start is not None
 
-    def begin(number: int, store: Store) -> None:
-        start_from(other, number, world.log, store, start, 1)
+    def begin(number: int) -> None:
+        start_from(other, number, world.log, start, 1)
 
     all_begun = partial(all_have_begun, other, world.log, start)
-    open_store = partial(world.state, "other")
     waits = 0
 
     def wait(_pause_s: float) -> bool:
         nonlocal waits
         waits += 1
         if waits == 3:
-            begin_all(begin, all_begun, range(2, 4), open_store, lambda _: False)
+            begin_all(begin, all_begun, range(2, 4), lambda _: False)
         return True
 
-    begin_all(begin, all_begun, range(2), open_store, lambda _: False)
+    begin_all(begin, all_begun, range(2), lambda _: False)
     assert not all_begun(), "it was stopped before"
-    begin_all(begin, all_begun, range(2), open_store, wait)
+    begin_all(begin, all_begun, range(2), wait)
     assert waits >= 3
     assert all_begun()
 
@@ -236,9 +233,7 @@ def test_a_state_is_replaced_as_a_whole_or_not_at_all(world) -> None:
             SnapshotMismatchError,
             match=r"partition 3 the snapshot .* does not stand where .* ticks: \d+ and \d+",
         ):
-            start_from(
-                world.plan, number, world.log, world.state("tally", number), world.start(replace=True), 1
-            )
+            start_from(world.plan, number, world.log, world.start(replace=True), 1)
     world.run(numbers=range(3))
     assert [world.cut(number).base for number in range(4)] == [""] * 4
     assert world.rows()[3] == expected[3]
@@ -250,7 +245,7 @@ def none_begins(world: World, error: type[Exception], said: str) -> None:
     prepare_log(world.log, other, create_declared=True)
     for number in range(4):
         with pytest.raises(error, match=said):
-            start_from(other, number, world.log, MemoryStore(), world.start(), 1)
+            start_from(other, number, world.log, world.start(), 1)
     assert world.log.ends(["other.changelog"]).offsets == {"other.changelog": [0] * 4}
 
 
@@ -279,13 +274,7 @@ def test_one_that_stands_within_history_and_lacks_what_was_under_way_begins_noth
     found = world.snapshots().open().manifest
     draft = world.snapshots().begin()
     tasks = [msgspec.structs.replace(one, files=(), changelog_position=None) for one in found.tasks]
-    limited: dict[str, Any] = {
-        "source": "tape",
-        "ends": {},
-        "position": None,
-        "tasks": tuple(tasks),
-        "checksum": "",
-    }
+    limited: dict[str, Any] = {"source": "tape", "ends": {}, "tasks": tuple(tasks), "checksum": ""}
     made = msgspec.structs.replace(found, id=draft.id, created_ms=draft.created_ms, **limited)
     world.snapshots().publish(made)
     none_begins(world, SnapshotMismatchError, "does not hold what was under way")
@@ -317,6 +306,6 @@ def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(
     world.log.append_all([Output(place.topic, cut.key, cut.value, cut.timestamp_ms, before.headers)], 0)
     edited(world.snapshots(), lambda _, value: value)
     start = world.start(replace=True)
-    assert start_from(world.plan, 0, world.log, MemoryStore(), start, 1) == "replaced"
+    assert start_from(world.plan, 0, world.log, start, 1) == "replaced"
     seeded = provenance_of(last_cut(world.log, place))
     assert (seeded.versions, seeded.abandoned) == (before.versions, before.abandoned)

@@ -99,7 +99,7 @@ class Tills:
             prepare_log(log, plan, create_declared=True)
         for number in range(PARTITIONS) if start is not None else ():
             assert start is not None
-            start_from(plan, number, log, MemoryStore(), start, 1)
+            start_from(plan, number, log, start, 1)
         worker = Worker(
             plan,
             log,

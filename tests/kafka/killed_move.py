@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tailrace.cli.main import main
-from tailrace.history.moving import copying, moving, reshaping
+from tailrace.history.moving import copying, moving
 
 STEPS = {
     "arriving": (moving, "note_move"),
@@ -19,18 +19,10 @@ STEPS = {
     "positions": (moving.Moving, "_commit_positions"),
     "ends": (moving.Moving, "_compare_ends"),
 }
-RESHAPING = {
-    "arriving": (reshaping, "note_move"),
-    "rows": (reshaping._Reshaping, "_rows"),
-    "topic": (reshaping._Reshaping, "_spread"),
-    "snapshot": (reshaping._Reshaping, "_publish"),
-    "task": (reshaping, "start_from"),
-    "tasks": (reshaping._Reshaping, "_begin"),
-}
 
 
 def kill_after(step: str) -> None:
-    owner, name = (RESHAPING if "reshape" in sys.argv else STEPS)[step]
+    owner, name = STEPS[step]
     call = getattr(owner, name)
 
     def killing(*arguments: Any, **options: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tailrace.core.errors import OffsetGoneError, TailraceError, WorkerLostError
-from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
+from tailrace.processes.child_process import ChildProcess, Pipe, wait_for
 from tests.runtime.processes import ROOT, is_alive, wait_until
 
 
@@ -44,10 +44,6 @@ def failing_with_a_local(_pipe: Pipe) -> None:
     error = OffsetGoneError("it is gone")
     error.key = Key()  # what no other process can have
     raise error
-
-
-def telling_its_seed(pipe: Pipe) -> None:
-    pipe.send(os.environ.get("PYTHONHASHSEED"))
 
 
 @contextmanager
@@ -116,13 +112,6 @@ def test_ctrl_c_while_it_is_being_started_leaves_no_process(monkeypatch: pytest.
         ChildProcess("a process of the test", echoing)
     assert len(begun) == 1
     assert begun[0] not in multiprocessing.active_children()
-
-
-def test_its_hashes_have_the_seed_that_it_is_given() -> None:
-    before = os.environ.get("PYTHONHASHSEED")
-    with started(telling_its_seed, conduct=Conduct(hash_seed=5)) as child:
-        assert child.receive() == "5"
-    assert os.environ.get("PYTHONHASHSEED") == before
 
 
 PARENT = """

@@ -68,7 +68,7 @@ def test_a_service_says_it_once_and_goes_on_and_a_replay_and_a_rebuild_do_what_t
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("calls the network: socket.getaddrinfo '127.0.0.1'") == 1, ran.stderr
     assert '"level":"warning"' in ran.stderr
-    replayed = run("replay", CALLING, "--log", tmp_path / "log", "--workers", 1)
+    replayed = run("replay", CALLING, "--log", tmp_path / "log")
     assert replayed.code != 0
     assert "calls the network" in replayed.err
     rebuilt = run(

@@ -12,7 +12,6 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.storage import Store
 from tailrace.history.reading.beginnings import base_name
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
@@ -57,9 +56,9 @@ class World:
         plan = plan or self.plan
         prepare_log(self.log, plan, create_declared=True)
 
-        def begin(number: int, store: Store) -> None:
+        def begin(number: int) -> None:
             assert start is not None
-            start_from(plan, number, self.log, store, start, 1)
+            start_from(plan, number, self.log, start, 1)
 
         worker = Worker(
             plan,

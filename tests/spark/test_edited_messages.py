@@ -15,7 +15,6 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.spark.columns import pa
 from tailrace.spark.source import TailraceSource
 from tailrace.spark.writer import StateWriter
-from tailrace.state import MemoryStore
 from tailrace.state.snapshots import MESSAGES
 from tests.runtime.state_world import KEYS, ROUNDS, World
 from tests.runtime.tallies import ticks
@@ -74,4 +73,4 @@ def test_a_snapshot_that_lacks_them_begins_nothing_elsewhere(world) -> None:
     prepare_log(world.log, other, create_declared=True)
     with pytest.raises(SnapshotMismatchError, match="were under way"):
         for number in range(4):
-            start_from(other, number, world.log, MemoryStore(), world.start(), 1)
+            start_from(other, number, world.log, world.start(), 1)

@@ -111,8 +111,8 @@ def test_a_service_starts_from_it_and_goes_on(lived):
     plan = travel.app.renamed("travels").plan()
     prepare_log(lived.log, plan, create_declared=True)
 
-    def begin(number: int, store: Any) -> None:
-        start_from(plan, number, lived.log, store, start, 1)
+    def begin(number: int) -> None:
+        start_from(plan, number, lived.log, start, 1)
 
     travel.live(plan, lived.log, states, begin)
     decode = plan.actors[0].decode

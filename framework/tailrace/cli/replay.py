@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pdb  # noqa: T100  # to stop in a debugger is what --break is for
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -23,7 +25,6 @@ from tailrace.cli.arguments import (
     state_option,
     tell,
     until_option,
-    workers_option,
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.console import Part, progress, say
@@ -33,16 +34,18 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.observer import Call, Moment
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import TaskSettings
-from tailrace.history.comparing.differences import Differences
+from tailrace.history.comparing.replayed_state import LiveFolder
+from tailrace.history.reading.generations import located
 from tailrace.history.reading.named_keys import NamedKeys, named_keys
-from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
+from tailrace.history.replay.replaying import replay as replayed
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.history.replay.trace import Trace
-from tailrace.log.opening import Past
+from tailrace.log.opening import Past, open_past
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.environment import given_seed, timezones_version
+from tailrace.processes.environment import timezones_version
 
 DIFFERENT = 1
+_HASH_SEED = "PYTHONHASHSEED"
 
 
 @click.command(cls=Command, short_help="Replay history; compare, trace or debug it.")
@@ -60,7 +63,6 @@ DIFFERENT = 1
 @until_option
 @partitions_option
 @any_environment_option
-@workers_option(1, "Processes that share the partitions.")
 @json_option
 def replay(
     *,
@@ -74,7 +76,6 @@ def replay(
     until_ms: int | None,
     partitions: tuple[int, ...],
     any_environment: bool,
-    workers: int,
     as_json: bool,
 ) -> int:
     """Replay the history of APP (package.module:app) along its tape. The service is not changed.
@@ -84,8 +85,11 @@ def replay(
     theirs: nothing else is called or compared.
     """
     plan = find_app(app).plan()
-    if workers > 1 and (traced or broken):
-        raise click.UsageError("--trace and --break run in one process: use --workers 1.")
+    if compare and os.environ.get(_HASH_SEED, "random") not in ("", "random"):
+        raise click.UsageError(
+            f"{_HASH_SEED} is set: a replay with the hash seed of the service does not show what depends on the order of a set. Unset it "
+            f"for the replay: env -u {_HASH_SEED} tailrace replay ..."
+        )
     if keys and (traced or broken):
         raise click.UsageError("--trace and --break name the keys of the replay: leave --key out.")
     if as_json and (traced or broken):
@@ -105,11 +109,10 @@ def replay(
         observer=tracer if traced or broken else None,
         settings=TaskSettings(timezones=timezones_version(), scratch=TemporaryFile),
     )
-    job = ReplayJob(app, past, options, state)
     differs = False
     with piped():
         try:
-            report = _run(job, workers)
+            report = _run(plan, past, options, state)
         except DebuggerLeft:
             return 0
         differs = report.differences.count > 0
@@ -179,18 +182,22 @@ def _say(*parts: Part, begins: Moment | None = None) -> None:  # noqa: ARG001  #
         raise OutputFailed(error) from None
 
 
-def _run(job: ReplayJob, workers: int) -> ReplayReport:
-    """Run the replay, in this process or in others."""
+def _run(plan: Plan, past: Past, options: ReplayOptions, state: Path) -> ReplayReport:
     begun_s = time.monotonic()
-    # The environment may have given the same hash seed to the service; a child process gets another one.
-    apart = workers > 1 or (given_seed() is not None and job.options.observer is None)
     try:
-        with progress(shown=job.options.observer is None) as report_progress:
+        with (
+            progress(shown=options.observer is None) as report_progress,
+            closing(open_past(past)) as log,
+            closing(LiveFolder(state, located(plan, log))) as live,
+        ):
 
             def on_progress(status: ReplayStatus) -> None:
                 report_progress(*_progress(status, time.monotonic() - begun_s))
 
-            return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
+            states = live.states if options.compare else None
+            report = replayed(plan, log, options, live=states, on_progress=on_progress)
+            report.note(*(live.notes if not options.limits.any else ()))
+            return report
     except OutputFailed as failed:
         raise failed.why from None
 
@@ -240,7 +247,7 @@ def _lines(plan: Plan, report: ReplayReport, *, compared: bool) -> Iterator[Part
     if not found.count:
         yield "differences: none", "green"
         return
-    yield f"differences: {found.count:,}{_outputs_too(found)}", "red"
+    yield f"differences: {found.count:,}", "red"
     for one in found.shown:
         yield printable(one.where), "bold"
         yield from (f"    {printable(line)}" for line in one.lines())
@@ -250,16 +257,6 @@ def _lines(plan: Plan, report: ReplayReport, *, compared: bool) -> Iterator[Part
         yield f"and {found.count - len(found.shown):,} more"
 
 
-def _outputs_too(found: Differences) -> str:
-    """What the number of differences leaves out: it counts the first differing output of each key."""
-    more = (
-        f", and {counted(found.more_outputs, 'more output')} of the same keys" if found.more_outputs else ""
-    )
-    return more + (
-        f"; {found.commits:,} of them each stand for all outputs of a commit" if found.commits else ""
-    )
-
-
 def _said(plan: Plan, report: ReplayReport) -> dict[str, object]:
     counts = ["partitions", "commits", "records", "timers", "outputs", "rows", "compared", "notes"]
     return {
@@ -267,7 +264,6 @@ def _said(plan: Plan, report: ReplayReport) -> dict[str, object]:
         **{name: getattr(report, name) for name in counts},
         "seconds": round(report.seconds, 3),
         "differences": report.differences.count,
-        "more_outputs": report.differences.more_outputs,
         "first": [
             {
                 "kind": one.kind,

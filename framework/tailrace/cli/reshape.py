@@ -43,7 +43,7 @@ def reshape(
     """Let APP continue on another log with another number of partitions.
 
     Stop the app and its producers first. State, timers, pending messages and inputs go to the partitions of
-    their keys. The old log is left as it is. An interrupted run continues with the same command.
+    their keys. The old log is left as it is. An interrupted run begins again, with another empty log.
     """
     plan = find_app(app).plan()
     outside_of_log(uri, folder, "--snapshots")

@@ -23,14 +23,14 @@ from tailrace.cli.arguments import (
     tell_each,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import progress, styled_table
+from tailrace.cli.console import styled_table
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.snapshots.migrating import Migrating, as_written, migrating_from_log
-from tailrace.history.snapshots.taking import TakingOptions, TakingStatus, take_snapshot
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
@@ -64,14 +64,8 @@ def create(
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
     options = TakingOptions(name=name, incremental=incremental)
-    with opened_log(folder) as log, progress() as report_progress:
-        made = take_snapshot(
-            as_written(plan, log),
-            log,
-            snapshots,
-            options,
-            on_progress=lambda status: report_progress(*_progress(status)),
-        )
+    with opened_log(folder) as log:
+        made = take_snapshot(as_written(plan, log), log, snapshots, options)
     snapshots.sweep()
     line = (
         f"snapshot {made.id}: {counted(_count(made), 'row')}, {_in_words(_size(made))}, {made.kind}, "
@@ -280,8 +274,3 @@ def _size(manifest: Manifest) -> int:
 
 def _in_words(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1_000_000 else f"{size / 1e3:,.0f} kB"
-
-
-def _progress(status: TakingStatus) -> tuple[str, int, int]:
-    said = f"partition {status.partition + 1} of {status.partitions}, {status.rows:,} rows read"
-    return said, status.partition, status.partitions

@@ -31,7 +31,7 @@ def check_same(log: Log, noted: Mapping[str, str]) -> None:
             "the topic was deleted and created again since it was read: offsets in it mean other records now",
             why="topic",
             topic=topic,
-            hint="Restore the old topic from a copy, if there is one.",
+            hint="Restore the old topic from a copy, if there is one; or begin again with what is there now (a rebuild: --restart).",
         )
 
 

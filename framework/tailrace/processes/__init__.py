@@ -1,1 +1,1 @@
-"""A process and its machine: loading the app, environment, hash seed, signals, logs, child processes."""
+"""A process and its machine: loading the app, environment, signals, logs, child processes."""

@@ -31,7 +31,6 @@ from typing import Any, TypeAlias, cast
 from tailrace.core.errors import TailraceError, WorkerLostError
 from tailrace.processes import logs
 from tailrace.processes.app_loading import check_guarded
-from tailrace.processes.environment import started_with
 from tailrace.processes.logs import LogFormat
 from tailrace.processes.signals import held_back
 
@@ -45,8 +44,6 @@ Pipe: TypeAlias = "Connection[Any, Any]"
 class Conduct:
     """Settings of a child that do not concern its work. They are sent to the child."""
 
-    hash_seed: int | None = None
-    """Seed of its hashes (default: as the environment says)."""
     log_format: LogFormat | None = None
     """Format of its logs, which go to standard error (default: logging is not set up)."""
     niceness: int = 0
@@ -89,7 +86,7 @@ class ChildProcess:
         )
         signals = (signal.SIGINT, signal.SIGTERM) if conduct.leaves_by_itself else (signal.SIGINT,)
         try:
-            with held_back(*signals), started_with(conduct.hash_seed):
+            with held_back(*signals):
                 self._process.start()
         except OSError as error:
             self.close()

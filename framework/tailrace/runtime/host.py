@@ -29,7 +29,6 @@ from functools import partial
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
-from tailrace.core.storage import Store
 from tailrace.history.provenance.moves import check_lives_here
 from tailrace.history.reading.generations import drop_older, folder_of, located
 from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
@@ -58,7 +57,6 @@ from tailrace.runtime.states import States
 from tailrace.runtime.task_notes import TaskNotes, committed_versions
 from tailrace.runtime.upgrading import UpgradeWatch, await_upgrade
 from tailrace.runtime.worker import Worker, WorkerHooks, system_clock
-from tailrace.state import MemoryStore
 
 _log = logging.getLogger("tailrace.service")
 
@@ -290,13 +288,9 @@ class Host:
         self._check_may_run()
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
-            begin_all(self._begin_task, all_begun, self.tasks.owned, self._store_to_begin, self._wait)
+            begin_all(self._begin_task, all_begun, self.tasks.owned, self._wait)
 
-    def _store_to_begin(self, number: int) -> Store:
-        """The store of a task. An upgrade has written its rows into the log, so the start fills none."""
-        return self.states.take(number) if self.options.replaced is None else MemoryStore()
-
-    def _begin_task(self, number: int, store: Store) -> None:
+    def _begin_task(self, number: int) -> None:
         """Called with a task that is owned, before it is restored."""
         # A process that was suspended, or cut off, while the app moved joins its group again.
         self._check_may_run()
@@ -304,7 +298,7 @@ class Host:
             self._notes.take(number)
         if self._start is not None:
             now_ms, check = system_clock(), self.tasks.check
-            done = start_from(self.plan, number, self.log, store, self._start, now_ms, check)
+            done = start_from(self.plan, number, self.log, self._start, now_ms, check)
             extra = {"app": self.plan.app, "partition": number, "snapshot": self._start.snapshot.manifest.id}
             _log.info("start from a snapshot: %s", done, extra=extra)
 

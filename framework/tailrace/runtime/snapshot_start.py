@@ -15,12 +15,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from contextlib import closing
 from dataclasses import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
-from tailrace.core.storage import Store
 from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
@@ -58,10 +56,9 @@ def with_snapshot_settled(options: ServiceOptions, plan: Plan, log: OneCommitLog
 
 
 def begin_all(
-    begin: Callable[[int, Store], None],
+    begin: Callable[[int], None],
     all_begun: Callable[[], bool],
     owned: Collection[int],
-    open_store: Callable[[int], Store],
     wait: Callable[[float], bool],
 ) -> None:
     """Begin the tasks that this process owns, until all tasks have begun.
@@ -74,8 +71,7 @@ def begin_all(
     while True:
         for number in sorted(set(owned) - begun):
             try:
-                with closing(open_store(number)) as store:
-                    begin(number, store)
+                begin(number)
             except (FencedError, LogUnavailableError) as error:
                 _log.warning("a task does not begin yet: %s", error, extra={"partition": number})
                 if not wait(_LOOK_S):

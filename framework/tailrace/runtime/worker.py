@@ -98,8 +98,8 @@ class WorkerHooks:
 
     check_owned: Callable[[], None] = lambda: None
     """Raises ``FencedError`` if a partition has another owner by now."""
-    begin: Callable[[int, Store], None] = lambda _number, _store: None
-    """Called with each task and its store before it is restored: it may bring both to where the task is to start."""
+    begin: Callable[[int], None] = lambda _number: None
+    """Called with each task before it is restored: it may commit the state with which the task is to start."""
     between_turns: Callable[[], None] = lambda: None
     """Called after every turn, and while the worker waits."""
     committed: Callable[[int, CommitBatch], None] | None = None
@@ -422,7 +422,7 @@ class Worker:
         )
         partition.in_doubt, slot.in_doubt = slot.in_doubt, None
         try:
-            self._hooks.begin(slot.number, slot.store)
+            self._hooks.begin(slot.number)
         except BaseException:
             partition.close()
             raise

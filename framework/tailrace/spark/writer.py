@@ -214,7 +214,6 @@ class StateWriter(DataSourceArrowWriter):
             name=self.options.get("name"),
             source="edited",
             environment=before.environment,
-            position=before.position,
             ends=before.ends,
             keys=before.keys,
             tasks=tasks,

@@ -123,9 +123,8 @@ class Service:
         # A test that starts from a snapshot has decided that the app continues.
         self._settings = replace(self._settings, after_end=True)
         start = snapshot.start(self.options.task.timezones)
-        self.stores = [self._open(number) for number in range(self.plan.partitions)]
-        for number, store in enumerate(self.stores):
-            start_from(self.plan, number, self._log, store, start, self._clock())
+        for number in range(self.plan.partitions):
+            start_from(self.plan, number, self._log, start, self._clock())
 
     def start(self) -> None:
         """Restore every partition. All take their ids over first, so nothing left open is in the way."""

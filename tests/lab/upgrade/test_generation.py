@@ -14,11 +14,12 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import StateMovedError
 from tailrace.core.names import changelog_of, upgrades_of
+from tailrace.history.comparing.replayed_state import LiveFolder
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.changelog import fold, last_cut
 from tailrace.history.reading.generations import at_generation, folder_of, located
 from tailrace.history.reading.upgrades import Upgrade, note_upgrade
-from tailrace.history.replay.in_processes import ReplayJob, run_job
+from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.upgrade import generation
@@ -26,7 +27,6 @@ from tailrace.lab.upgrade.generation import close_generation, write_generation
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
-from tailrace.log.opening import Past
 from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers as Served
@@ -188,13 +188,9 @@ def test_a_copy_that_a_given_up_upgrade_has_left_is_not_taken_for_the_state(
     for number in range(plan.partitions):
         shutil.copytree(states / str(number), states / "generation.1" / str(number))
     serve_tallies(tmp_path, keys=20, rounds=2, first_round=3)
-    report = run_job(
-        ReplayJob(
-            TALLY,
-            Past(log=str(tmp_path / "log")),
-            ReplayOptions(compare=True, any_environment=True),
-            tmp_path / "state",
-        )
-    )
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        live = LiveFolder(tmp_path / "state", located(plan, log))
+        report = replay(plan, log, ReplayOptions(compare=True, any_environment=True), live=live.states)
+        live.close()
     assert f"the state in {states}" in report.compared
     assert not report.differences.count

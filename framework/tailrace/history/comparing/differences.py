@@ -62,10 +62,6 @@ class Differences:
 
     shown: list[Difference] = field(default_factory=list[Difference])
     count: int = 0
-    more_outputs: int = 0
-    """The other outputs that differ: of each key, only the first one is among ``count``."""
-    commits: int = 0
-    """Those of ``count`` that stand for all outputs of a commit, which are not counted one by one."""
 
     def add(self, one: Difference) -> None:
         """Add a difference. A difference that may be the cause of others comes first."""
@@ -74,14 +70,6 @@ class Differences:
             self.shown.insert(0, one)
         elif len(self.shown) < SHOWN:
             self.shown.append(one)
-
-    def add_all(self, others: Differences) -> None:
-        """Add the differences of another part of the same comparison."""
-        for one in others.shown:
-            self.add(one)
-        self.count += others.count - len(others.shown)
-        self.more_outputs += others.more_outputs
-        self.commits += others.commits
 
 
 def first_apart(

@@ -1,15 +1,15 @@
 """Compares the outputs of a first run with those of its replay.
 
 Outputs are numbered by the task that emits them. Those in the log are hashed into an array by number, for all
-topics together, and fetched again only if the hashes differ. Then they are compared by key, because one
-additional output changes the numbers of all later ones.
+topics together, and fetched again only if the hashes differ. The first commit that differs ends the comparison. Its outputs are
+compared by key, because one additional output changes the numbers of all later ones.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,14 +26,11 @@ from tailrace.history.reading.app_history import Emitted, hash_of
 Numbered: TypeAlias = tuple[int, Output]
 """An output with the running number that its task gave it."""
 
-_KEPT = 10_000
-"""Most outputs kept of commits that differ; outputs of later commits are only counted."""
-
 
 class OutputComparison:
-    """Compares the outputs of a replay with those in the log, commit by commit.
+    """Compares the outputs of a replay with those in the log, commit by commit, up to the first that differs.
 
-    ``take`` collects commits that differ. ``report`` reports the first difference of each topic and key.
+    ``report`` reports its first difference of each topic and key.
     """
 
     def __init__(
@@ -46,16 +43,14 @@ class OutputComparison:
         self._hashes: array[int] = emitted.hashes
         self._twice = emitted.twice
         self._in_part = in_part
-        self._differing: list[tuple[int, int, list[Output]]] = []
-        self._kept = 0
-        self._more = 0
+        self._differing: tuple[range, list[Output]] | None = None
+        """The numbers of a commit's outputs in the first run, and its outputs now."""
         self.gone = 0
         """Outputs that the log may have deleted since."""
-        self.compared = 0
 
     def take(self, first: int, stop: int, outputs: Sequence[Output]) -> None:
         """Compare a commit's outputs. Those of the first run have numbers from ``first`` to ``stop`` - 1."""
-        if first >= self._stop:
+        if first >= self._stop or self._differing is not None:
             return
         hashes, count = self._hashes, len(outputs)
         known = hashes[first:stop]
@@ -66,18 +61,12 @@ class OutputComparison:
             self.gone += missing if alike else 0
         else:
             alike = count == stop - first and list(map(hash_of, outputs)) == known.tolist()
-        self.compared += count
-        if alike:
-            return
-        if self._kept > _KEPT:
-            self._more += 1
-            return
-        self._kept += count + 1
-        self._differing.append((first, stop, list(outputs)))
+        if not alike:
+            self._differing = range(first, stop), list(outputs)
 
-    def wanted(self) -> set[int]:
+    def wanted(self) -> range:
         """The numbers of the outputs that ``report`` needs."""
-        return {number for first, stop, _ in self._differing for number in range(first, stop)}
+        return range(0) if self._differing is None else self._differing[0]
 
     def report(self, live: Mapping[int, Output], into: Differences) -> None:
         """Report the differences. ``live``: the outputs of ``wanted`` from the log."""
@@ -85,20 +74,20 @@ class OutputComparison:
             place = f"app {self._plan.app!r} partition {self._partition}"
             where = f"output {number} of {place} is in the log twice"
             into.add(Difference(kind="output", partition=self._partition, where=where, topic=topic))
-        # Over all commits that differ: an output that is emitted earlier now may be in another commit.
-        was = [(number, live[number]) for number in sorted(self.wanted()) if number in live]
-        now = [one for first, _, outputs in self._differing for one in enumerate(outputs, first)]
-        found = self._by_key(was, now, into)
+        if self._differing is None:
+            return
+        numbers, outputs = self._differing
+        was = [(number, live[number]) for number in numbers if number in live]
+        now = [*enumerate(outputs, numbers.start)]
+        found = self._by_key(was, now)
         if not found and (pair := first_apart(was, now)) is not None:
             # Every key has the same outputs, in another order or with other numbers.
             found = [output_difference(self._plan, self._partition, *pair)]
         for one in found:
             into.add(one)
-        into.count += self._more
-        into.commits += self._more
 
-    def _by_key(self, was: list[Numbered], now: list[Numbered], into: Differences) -> list[Difference]:
-        """The first difference of each key. Counts the others, of all keys."""
+    def _by_key(self, was: list[Numbered], now: list[Numbered]) -> list[Difference]:
+        """The first difference of each key."""
         grouped: dict[tuple[str, bytes | None], tuple[list[Numbered], ...]]
         grouped = defaultdict(lambda: ([], []))
         for side, outputs in enumerate((was, now)):
@@ -109,7 +98,6 @@ class OutputComparison:
             pair = first_apart(before, after, _bare)
             if pair is None:
                 continue
-            into.more_outputs += _number_apart(before, after) - 1
             either = pair[0] or pair[1]
             assert either is not None
             found.append((either[0], output_difference(self._plan, self._partition, *pair)))
@@ -143,12 +131,6 @@ def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, 
 
 def _raw(output: Output) -> dict[str, str]:
     return {name: repr(value) for name, value in output._asdict().items()}
-
-
-def _number_apart(before: Iterable[Numbered], after: Iterable[Numbered]) -> int:
-    """The number of outputs of a key that differ. An additional output counts once."""
-    was, now = Counter(map(_bare, before)), Counter(map(_bare, after))
-    return max((was - now).total(), (now - was).total(), 1)  # 1: the same outputs in another order
 
 
 def _bare(numbered: Numbered) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ source. An interrupted copy continues at the end of the target's partition, if b
 The changelog is compacted, so its offsets mean nothing, but for one thing: a state folder or a snapshot that stands
 at a position of it must find every later change behind it. So the copy begins behind the end of the source, and has
 the last value of each row, deletions included. A task's rows and its cut are one commit under its transactional id,
-and are then compared with the source's, by a digest.
+and are then compared with the source's, by number and digest of the rows (``state.contents``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
@@ -142,26 +141,29 @@ def copy_state(
     state = fold(source, place, beginning(source, place), end)
     if state.cut is None:
         return 0
-    wanted, count = _digest(state), sum(value is not None for value in state.rows.values())
+    wanted, contents = state.cut, Contents().applied(state.rows)
     if last_cut(target, place) is None:
         if target.end_offset(*place) < end:
             placer.append([Stretch(place, (), end)])
-        _write(plan, number, target, state, left)
+        _write(plan, number, target, state, left, contents)
     del state  # two states at a time may not fit
     try:
-        found = _digest(fold(target, place, target.start_offset(*place)))
+        found = fold(target, place, target.start_offset(*place))
+        is_same = (found.cut, Contents().applied(found.rows)) == (wanted, contents)
     except (CorruptStateError, OtherHistoryError):  # it is not even the one that was written
-        found = b""
-    if found != wanted:
+        is_same = False
+    if not is_same:
         raise OtherHistoryError(
             f"the state of {plan.app!r} partition {number} on the target differs from the one on the source",
             why="log",
             hint=BEGIN_AGAIN,
         )
-    return count
+    return contents.rows
 
 
-def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Mapping[str, int]) -> None:
+def _write(
+    plan: Plan, number: int, target: MovableLog, state: Folded, left: Mapping[str, int], contents: Contents
+) -> None:
     """Write the rows and the cut of a task in one commit."""
     topic, now_ms, some = plan.changelog_topic, time.time_ns() // 1_000_000, iter(state.rows.items())
     with closing(target.writer(transactional_id(plan.app, number))) as writer:
@@ -172,19 +174,10 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
             topics=read_topics(plan, target, tape.decode_cut(state.cut).positions),
             read=provenance_in(state.headers).read,
             abandoned=abandoned_here(target, left),
-            rows=Contents().applied(state.rows),
+            rows=contents,
         )
         writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, found.headers)], number)
         writer.commit()
-
-
-def _digest(state: Folded) -> bytes:
-    """Of the live rows and the cut."""
-    made = blake2b(state.cut or b"", digest_size=16)
-    for row in sorted(state.rows):
-        if (value := state.rows[row]) is not None:
-            made.update(b"%d %d %b%b" % (len(row), len(value), row, value))
-    return made.digest()
 
 
 def _places(ends: Mapping[str, Sequence[int]]) -> Iterator[tuple[TopicPartition, int]]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError, OtherHistoryError, TaskOwnedError, UsageError
@@ -44,7 +44,7 @@ from tailrace.history.moving.copying import (
     copy_state,
     create_topic,
 )
-from tailrace.history.provenance.moves import Move, Step, last_move, note_move
+from tailrace.history.provenance.moves import Move, Step, check_lives_here, last_move, note_move
 from tailrace.history.provenance.topics import abandoned_inputs, check_history
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
@@ -52,9 +52,6 @@ from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.retirement import publishers_of, reserved
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
-
-_Left: TypeAlias = dict[int, dict[str, int]]
-"""Where the tasks of an app have left inputs, by partition and topic."""
 
 
 class Moved(NamedTuple):
@@ -128,7 +125,8 @@ class Moving:
         self.check_writers()
         self._left = [abandoned_inputs(plan, self._source) for plan in self._plans]
         names = self._topics()
-        self.check_target(names)
+        if not all(is_at(self._target, app, "arriving", self._source) for app in self._apps):
+            self.check_target(names)
         note_move(self._target, self._apps, move_of("arriving", self._source))
         with closing(self._target.placer(moves_of(self._apps[0]))) as placer:
             copy = TopicCopy(self._source, self._target, placer, names, self._tell)
@@ -146,10 +144,7 @@ class Moving:
     # --- may it be moved?
 
     def check_target(self, names: Sequence[str]) -> None:
-        """Refuse a target with records in the topics, except for those of an interrupted move of these apps."""
-        begun = [is_at(self._target, app, "arriving", self._source) for app in self._apps]
-        if all(begun):
-            return
+        """Refuse a target with records in the topics."""
         wanted = {*names, *(plan.changelog_topic for plan in self._plans)}
         there = [
             name
@@ -161,10 +156,9 @@ class Moving:
         if there:
             raise OtherHistoryError(
                 f"the target has records in {' and '.join(map(repr, there[:3]))}{' and others' if there[3:] else ''} already, and "
-                "a move completes no other history"
-                + (". A move was interrupted: run it again with the same apps" if any(begun) else ""),
+                "a move completes no other history",
                 why="log",
-                hint=BEGIN_AGAIN,
+                hint=f"If it is an interrupted 'tailrace migrate', run that again with the same apps. Else: {BEGIN_AGAIN}",
             )
 
     def check_writers(self) -> None:
@@ -264,21 +258,9 @@ class Moving:
 
 
 def check_source(app: str, source: StoredLog, target: StoredLog) -> None:
-    """Check that the app lives on the source as a whole. Raises OtherHistoryError."""
-    found = last_move(source, app)
-    if found is None or found.step in ("arrived", "stayed") or is_at(source, app, "left", target):
-        return
-    if found.step == "left":
-        raise OtherHistoryError(
-            f"the app {app!r} was moved from the source to {found.place}",
-            why="log",
-            hint="Move it from there.",
-        )
-    raise OtherHistoryError(
-        f"the app {app!r} is not on the source as a whole: a move from {found.place} has not ended",
-        why="log",
-        hint="End that move first, or move it from there.",
-    )
+    """Check that the app lives on the source, or is being moved from there to the target. Raises OtherHistoryError."""
+    if not is_at(source, app, "left", target):
+        check_lives_here(source, app)
 
 
 def move_of(step: Step, other: StoredLog) -> Move:

@@ -21,9 +21,8 @@ A key's records were in one partition, and the copy keeps their order; see ``spr
 those in the cut. Such an event is read again. So it must wait in all that take it, or in none; and its source's watermark is set
 back to the actor's.
 
-Steps, of which each can be repeated: ``arriving`` on the target; the rows are written; the topics are copied, each from where its copy
-ends (the merge is the same each time, as the app and its producers are stopped); the snapshot is published; the tasks are begun from it; ``arrived``. A
-snapshot is found again by the identity in its cuts, which follows from the old cuts.
+Steps: ``arriving`` on the target; the rows are written; the topics are copied; the snapshot is published; the tasks are begun from it;
+``arrived``. One that is interrupted leaves a target that no app starts on: it begins again with an empty one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from hashlib import blake2b
 from heapq import merge
 
 import msgspec
@@ -47,8 +45,9 @@ from tailrace.core.names import is_own, moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
-from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
+from tailrace.history.moving.moving import Moving, check_source, move_of, stopped
 from tailrace.history.moving.spreading import Spread
+from tailrace.history.provenance.judging import new_nonce
 from tailrace.history.provenance.moves import note_move
 from tailrace.history.provenance.topics import check_history
 from tailrace.history.reading.app_history import AppHistory
@@ -61,7 +60,6 @@ from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.interface import StoredLog, TopicPartition
 from tailrace.processes.environment import environment, timezones_version
-from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Draft, Manifest, Snapshot, Snapshots, TaskEntry, write_task
 
 _HINT = "Run the app on the old log until it has handled everything (--until-end)."
@@ -100,10 +98,6 @@ class _Reshaping:
         found = {number: history.committed(number).cut for number in range(plan.partitions)}
         self._cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut}
         self._decoders = {one.name: InputDecoder(plan, one) for one in plan.inputs}
-        past = blake2b(b"%d" % partitions + target.identity, digest_size=16)
-        for cut in self._cuts.values():
-            past.update(cut.lineage + cut.identity)
-        self._past = past.digest()
         self._waiting: dict[tuple[str, int], frozenset[int]] = {}
         """By input and old partition, the offsets of the events that wait for their turn."""
 
@@ -111,25 +105,22 @@ class _Reshaping:
         """See ``reshape``."""
         plan, source, target = self._before, self._source, self._target
         check_source(plan.app, source, target)
-        found, copied = self._known_snapshot(), list[Copied]()
-        if found is None or not is_at(target, plan.app, "arrived", source):
-            self._check()
-            left = {plan.changelog_topic, self._after.changelog_topic}
-            left |= {plan.tape_topic, plan.dead_letters_topic}
-            names = [name for name in topics_of(plan, source) if name not in left]
-            moving = Moving([plan], source, target, None)
-            moving.check_writers()
-            moving.check_target([*names, *left])
-            self._waiting = {(name, one): self._waiting_in(name, one) for name in names for one in self._cuts}
-            note_move(target, [plan.app], move_of("arriving", source))
-            draft = self._rows() if found is None else None
-            copied, positions = self._copy(names)
-            if draft is not None:
-                found = self._publish(*draft, positions)
-            assert found is not None
-            prepare_topics(target, self._after, create_declared=True)
-            self._begin(found)
-            note_move(target, [plan.app], move_of("arrived", source))
+        self._check()
+        left = {plan.changelog_topic, self._after.changelog_topic, plan.tape_topic, plan.dead_letters_topic}
+        names = [name for name in topics_of(plan, source) if name not in left]
+        moving = Moving([plan], source, target, None)
+        moving.check_writers()
+        moving.check_target([*names, *left])
+        self._waiting = {(name, one): self._waiting_in(name, one) for name in names for one in self._cuts}
+        note_move(target, [plan.app], move_of("arriving", source))
+        draft = self._rows()
+        copied, positions = self._copy(names)
+        found = self._publish(*draft, positions)
+        prepare_topics(target, self._after, create_declared=True)
+        start = Start(found, base_name(found, self._uri), timezones=timezones_version())
+        for number in range(self._after.partitions):
+            start_from(self._after, number, target, start, time.time_ns() // 1_000_000)
+        note_move(target, [plan.app], move_of("arrived", source))
         return found.manifest, copied
 
     # --- may it be done?
@@ -262,7 +253,7 @@ class _Reshaping:
 
     def _cut(self, number: int, positions: Mapping[str, list[int]]) -> bytes:
         """The cut with which a new task begins; see the head of this file."""
-        cuts = [*self._cuts.values()]
+        cuts, identity = [*self._cuts.values()], new_nonce()
         marks, operators = (_lowest([getattr(one, of) for one in cuts]) for of in ("watermarks", "operators"))
         for name, old in (place for place, some in self._waiting.items() if some):
             stood = [operators[actor] for actor, one in self._cuts[old].ordered.items() if name in one.lows]
@@ -271,7 +262,7 @@ class _Reshaping:
             tape.FORMAT,
             self._before.app,
             number,
-            self._identity(number),
+            identity,
             {name: at[number] for name, at in positions.items()},
             marks,
             _in_all([cut.idle for cut in cuts]),
@@ -281,21 +272,10 @@ class _Reshaping:
             0,
             operators=operators,
             ended_operators=_in_all([cut.ended_operators for cut in cuts]),
-            identity=self._identity(number),
+            identity=identity,
             sent=tape.highest([cut.sent for cut in cuts]),
         )
         return tape.encode(cut)
-
-    def _identity(self, number: int) -> bytes:
-        return blake2b(b"%d/" % number + self._past, digest_size=16).digest()
-
-    def _known_snapshot(self) -> Snapshot | None:
-        """The snapshot that an earlier run has published."""
-        for one in self._snapshots.list():
-            first = one.tasks[0].cut if one.source == "edited" else b""
-            if first and tape.decode_cut(first).identity == self._identity(0):
-                return self._snapshots.open(one.id)
-        return None
 
     def _publish(
         self, draft: Draft, tasks: Sequence[TaskEntry], positions: Mapping[str, list[int]]
@@ -314,24 +294,9 @@ class _Reshaping:
             tasks=tuple(
                 msgspec.structs.replace(one, cut=self._cut(one.partition, positions)) for one in tasks
             ),
-            reshaped=True,
             notes=(f"reshaped from {self._before.partitions} partitions",),
         )
         return self._snapshots.open(self._snapshots.publish(manifest).id)
-
-    def _begin(self, found: Snapshot) -> None:
-        """Begin the new tasks with the snapshot; those that have begun stay as they are."""
-        plan, target = self._after, self._target
-        history = AppHistory(plan, target)
-        for number in range(plan.partitions):
-            cut = history.committed(number).cut
-            if cut is not None and tape.decode_cut(cut).base != found.manifest.id:
-                raise OtherHistoryError(
-                    f"the app {plan.app!r} has run on the target before", why="log", hint=BEGIN_AGAIN
-                )
-        start = Start(found, base_name(found, self._uri), timezones=timezones_version())
-        for number in range(plan.partitions):
-            start_from(plan, number, target, MemoryStore(), start, time.time_ns() // 1_000_000)
 
 
 def _lowest(some: Sequence[Mapping[str, int]]) -> dict[str, int]:

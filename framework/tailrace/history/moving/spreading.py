@@ -1,9 +1,7 @@
 """Copies a topic into another number of partitions: each record goes where the murmur2 of its key says.
 
 Theory. The records of all partitions are merged by event time: a record comes when the latest event before it in its own partition
-would. So each partition keeps its order, and no record is more out of order than it was. They get the next offsets, without gaps. The
-merge is the same each time, so a copy that was interrupted continues where the target's partitions end, if the last record there is the
-right one.
+would. So each partition keeps its order, and no record is more out of order than it was. They get the next offsets, without gaps.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from tailrace.core.records import InputRecord
 from tailrace.core.unit_ids import without_task
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied
-from tailrace.history.reading.stretches import batches, last
+from tailrace.history.reading.stretches import batches
 from tailrace.log.interface import Placer, StoredLog, Stretch, TopicPartition
 
 _AT_ONCE = 5_000
@@ -35,15 +33,13 @@ class Spread:
     """A copy of one topic. ``ends``: up to where each partition of the target has records that were added."""
 
     def __init__(self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str) -> None:
-        self._source, self._topic, self._placer = source, topic, placer
+        self._source, self._target, self._topic, self._placer = source, target, topic, placer
         self._before, self._after = source.partitions(topic), target.partitions(topic)
         self._input = next((one for one in plan.inputs if one.name == topic), None)
         self._decode = None if self._input is None else InputDecoder(plan, self._input).decode
         self._is_own = is_own(topic, plan.app)
         numbers = range(self._after)
         self.ends = [0 for _ in numbers]
-        self._there = [target.end_offset(topic, number) for number in numbers]
-        self._last = [last(target, topic, number) if self._there[number] else None for number in numbers]
         self._new: list[list[InputRecord]] = [[] for _ in numbers]
         self._count = 0
 
@@ -59,9 +55,14 @@ class Spread:
     def done(self) -> Copied:
         """Write the rest."""
         self._flush()
-        for number, there in enumerate(self._there):
-            if there > self.ends[number]:
-                raise self._other(number)
+        for number, end in enumerate(self.ends):
+            if (here := self._target.end_offset(self._topic, number)) != end:
+                raise OtherHistoryError(
+                    f"{self._topic!r} partition {number} ends at {here} on the target, and its copy at {end}: something else has written "
+                    "to it",
+                    why="log",
+                    hint=BEGIN_AGAIN,
+                )
         return Copied(self._topic, self._after, self._count)
 
     def _records(
@@ -96,12 +97,7 @@ class Spread:
         headers = record.headers
         if self._is_own:
             headers = in_another_log(without_task(headers))
-        record = record._replace(offset=offset, headers=headers)
-        if offset < self._there[number]:
-            if offset == self._there[number] - 1 and record != self._last[number]:
-                raise self._other(number)
-            return
-        self._new[number].append(record)
+        self._new[number].append(record._replace(offset=offset, headers=headers))
         self._count += 1
         if self._count % _AT_ONCE == 0:
             self._flush()
@@ -115,11 +111,3 @@ class Spread:
         if found:
             self._placer.append(found)
             self._new = [[] for _ in self._new]
-
-    def _other(self, number: int) -> OtherHistoryError:
-        return OtherHistoryError(
-            f"{self._topic!r} partition {number} has records on the target that are not those of the source: something else has "
-            "written there, or the app has run on the source meanwhile",
-            why="log",
-            hint=BEGIN_AGAIN,
-        )

@@ -94,24 +94,19 @@ class Within(Unknown):
     """A place within a commit that the log has."""
 
 
-Use = Literal[
-    "store", "start", "parent", "base on tape", "base in stages", "comparison", "input", "input of snapshot"
-]  # fmt: skip
-Does = Literal["take", "refill", "leave", "full", "refuse", "report"]
+Use = Literal["store", "parent", "snapshot", "comparison", "input"]
+Does = Literal["take", "refill", "full", "refuse", "report"]
 _ANSWERS: Final = (Same, Ahead, Other, Unknown)
 DOES: Final[Mapping[Use, tuple[Does, Does, Does, Does]]] = {
     # what is taken up                          Same    Ahead     Other     Unknown
     "store": ("take", "refill", "refill", "refill"),  # also the commit that a restore was reading toward
-    "start": ("take", "leave", "leave", "leave"),  # of a snapshot; or it replaces the state (--replace-state)
     "parent": ("take", "full", "full", "full"),  # of an incremental snapshot
-    "base on tape": ("take", "refuse", "refuse", "take"),  # of a rebuild; the tape behind it is compared as it is followed
-    "base in stages": ("take", "refuse", "refuse", "take"),
+    "snapshot": ("take", "refuse", "refuse", "take"),  # the base of a rebuild; or of a start, without --replace-state
     "comparison": ("take", "report", "report", "take"),  # with a replay: a difference, and nothing more is compared
     "input": ("take", "refuse", "refuse", "take"),  # at each start; with --after-deleted it is stepped over
-    "input of snapshot": ("take", "take", "refuse", "take"),  # one that is ahead is refused by its position
 }  # fmt: skip
-"""What each caller does with each answer: take it up; empty and restore it from the log; leave it aside; take a full snapshot in its
-place; refuse; report a difference.
+"""What each caller does with each answer: take it up; empty and restore it from the log; take a full snapshot in its place; refuse;
+report a difference.
 """
 
 
@@ -205,15 +200,10 @@ def check_base(
     cut, stop, where = tape.decode_cut(data), tape.decode_cut(end), f"app {plan.app!r} partition {partition}"
     if not taped and (cut.lineage != stop.lineage or any(one.source == "stages" for one in asked.chain)):
         return  # it is at no commit of the log: nothing here can check it
-    if taped and which == stop.base:
-        raise SnapshotMismatchError(
-            f"the tape of {where} begins with the snapshot {which} itself",
-            hint="Leave --from-snapshot out: a rebuild along the tape begins with this snapshot anyway.",
-        )
     if taped and ((cut.lineage, cut.base) != (stop.lineage, stop.base) or cut.tape > stop.tape):
         raise OtherHistoryError(
             f"the snapshot {which} is not of the history of {where} in this log, or from after its last commit",
-            hint="Take one that was made of this log, or rebuild from the beginning.",
+            hint="Take one that was made of this log, or leave --from-snapshot out.",
         )
     found = judge(plan, log, partition, cut)
     if taped and isinstance(found, Within):
@@ -222,7 +212,7 @@ def check_base(
             hint="A rebuild along the tape continues from a commit. Take a snapshot that was not stopped by a limit, or continue in "
             "stages (--order stages).",
         )
-    if does("base on tape" if taped else "base in stages", found) == "refuse":
+    if does("snapshot", found) == "refuse":
         raise OtherHistoryError(
             f"the snapshot {which} stands after a commit of {where} that this log does not have: {found.why}",
             hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or rebuild from the "
@@ -286,10 +276,11 @@ def check_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Collection
     for name, read in entry.provenance.read.items():
         if name not in known or (name in entry.provenance.abandoned and name not in inputs):
             continue
-        if does("input of snapshot", judge_read(log, name, partition, read)) == "refuse":
+        found = judge_read(log, name, partition, read)
+        if does("input", found) == "refuse":
             raise OtherHistoryError(
-                f"the snapshot {snapshot.manifest.id} has read another record at offset {read.offset} of {name!r} partition {partition} "
-                "than this log has",
+                f"the snapshot {snapshot.manifest.id} has read {name!r} partition {partition} up to offset {read.offset}, and in "
+                f"this log it {found.why}",
                 why="record",
                 hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or begin without "
                 "one.",

@@ -81,7 +81,7 @@ def check_lives_here(log: Log, app: str) -> None:
         ),
         "arriving": (
             f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
-            "Run the same command again (tailrace migrate, or reshape): it continues where it was interrupted.",
+            "Run the same 'tailrace migrate' again: it continues. An interrupted 'tailrace reshape' begins again with an empty log.",
         ),
         "given up": (
             f"the app {app!r} lives on {found.place}: its move to this log was given up, and not everything is here",

@@ -14,7 +14,7 @@ from tailrace.history.provenance.judging import does, judge_read
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.generations import changelog_in
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.log.same_topics import replaced
+from tailrace.log.same_topics import check_same, replaced
 from tailrace.state.contents import Contents
 from tailrace.state.provenance import Abandoned, Provenance, ReadTopic, provenance_of
 from tailrace.state.snapshots import TaskEntry
@@ -71,14 +71,7 @@ def check_same_topics(log: Log, note: bytes) -> None:
     """Check that topics are still those of a note of ``note_of_topics``, maybe of another process.
     Raises OtherHistoryError: one of them was deleted and created again since.
     """
-    noted = _decode_ids(note) if note else {}
-    for topic in replaced(noted, log.topic_ids(noted)):
-        raise OtherHistoryError(
-            "the topic was deleted and created again since its history began to be read",
-            why="topic",
-            topic=topic,
-            hint="Nothing was published. Restore the old topic from a copy; or begin again with what is there now (rebuild --restart).",
-        )
+    check_same(log, _decode_ids(note) if note else {})
 
 
 def positions_read(last: InputRecord | None) -> dict[str, int]:
@@ -114,7 +107,7 @@ def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
         if name not in known or number >= known[name].partitions or at > log.end_offset(name, number):
             return False
         read = entry.provenance.read.get(name)
-        return does("input of snapshot", judge_read(log, name, number, read)) == "take"
+        return does("input", judge_read(log, name, number, read)) == "take"
 
     left = entry.provenance.abandoned
     return {name: one.position for name, one in left.items() if is_there(name, one.position)}

@@ -94,19 +94,12 @@ class Beginning:
             if name not in reads and not any(is_own(name, app) for app in apps)
         }
 
-    def load(
-        self,
-        store: Store,
-        wanted: Callable[[bytes], bool] = lambda _: True,
-        *,
-        position: int = 0,
-        at_end_ms: int = 0,
-    ) -> StoreCut:
-        """Fill an empty store with the wanted rows and their index, and return its cut."""
+    def load(self, store: Store, wanted: Callable[[bytes], bool] = lambda _: True) -> None:
+        """Fill an empty store with the wanted rows and their index."""
         if self.snapshot is None:
-            return StoreCut(FORMAT, position, at_end_ms, self.cut)
+            return
         contents = Contents()
-        unfinished = StoreCut(FORMAT, UNFINISHED, at_end_ms, None).encode()
+        unfinished = StoreCut(FORMAT, UNFINISHED, 0, None).encode()
         found = (pair for pair in rows_of(self.snapshot, self.partition) if wanted(pair[0]))
         while some := list(islice(found, _BATCH)):
             changed: dict[bytes, bytes | None] = dict(some)
@@ -115,9 +108,7 @@ class Beginning:
                 if index := rows.derived_index_rows(row, None, value):
                     changed.update(index)
             store.write(changed, unfinished)
-        cut = StoreCut(FORMAT, position, at_end_ms, self.cut, contents=contents)
-        store.write({}, cut.encode())
-        return cut
+        store.write({}, StoreCut(FORMAT, 0, 0, self.cut, contents=contents).encode())
 
 
 def taped_beginning(

@@ -17,7 +17,7 @@ an end at which every commit is whole. It shares ``changes`` with the fold, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tailrace.core import rows
@@ -55,14 +55,9 @@ class Folded(NamedTuple):
 
 
 def fold(
-    log: Log,
-    place: TopicPartition,
-    start: int,
-    stop: int | None = None,
-    on_read: Callable[[TopicPartition, int], None] = lambda _place, _count: None,
-    at_once: int | None = None,
+    log: Log, place: TopicPartition, start: int, stop: int | None = None, at_once: int | None = None
 ) -> Folded:
-    """Fold a stretch of a changelog. ``on_read`` receives the number of records of each batch.
+    """Fold a stretch of a changelog.
     Raises CorruptStateError: a record has no key. OtherHistoryError: the rows from the beginning are not those that the last cut notes.
     """
     kept: dict[bytes, bytes | None] = {}
@@ -79,7 +74,6 @@ def fold(
             pending = changes(place, records[end:])
         else:
             pending.update(changes(place, records))
-        on_read(place, len(records))
     if start <= log.start_offset(*place):
         check_contents(place, headers, Contents().applied(kept))
     return Folded(kept, cut, position, headers)

@@ -270,7 +270,6 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
         name=request.to.name,
         source=job.order,
         environment=environment(),
-        position=job.position if whole else None,
         ends=ends,
         keys=request.keys,
         as_of_ms=request.as_of_ms,

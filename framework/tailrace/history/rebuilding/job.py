@@ -51,8 +51,6 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     order: SettledOrder
     targets: tuple[Target, ...]
     ends: dict[str, list[int]] = {}
-    position: int | None = None
-    """The commit of the log that targets and ends belong to."""
     topics: bytes = b""
     """The ids of the topics that are read (``provenance.topics``)."""
     base: str | None = None

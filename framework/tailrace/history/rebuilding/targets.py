@@ -76,7 +76,7 @@ def _last_commits(past: HistorySource, order: SettledOrder, given: Ends | None) 
     with past.compaction_paused():
         read = topics_of(plan, past.log)
         topics = note_of_topics(past.log, read)
-        position, ends = past.ends(read) if given is None else given
+        ends = (past.ends(read) if given is None else given).offsets
         targets: list[Target] = []
         for number in range(plan.partitions):
             if plan.changelog_topic not in ends:
@@ -84,7 +84,7 @@ def _last_commits(past: HistorySource, order: SettledOrder, given: Ends | None) 
                 continue
             found = past.committed(number, end=ends[plan.changelog_topic][number])
             targets.append(Target(number, found.cut, found.position))
-    return Settled(order=order, targets=tuple(targets), ends=ends, position=position, topics=topics)
+    return Settled(order=order, targets=tuple(targets), ends=ends, topics=topics)
 
 
 def _base(request: Request, past: HistorySource) -> Snapshot | None:

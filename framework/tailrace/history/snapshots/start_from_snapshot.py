@@ -1,19 +1,16 @@
 """Starting a task from a snapshot: its state becomes that of the snapshot, and it continues from there.
 
-Theory. The log stays the truth. If a snapshot is part of the task's own history, starting from it only avoids
-reading the changelog from its beginning. If not, the start is an event of that history: it is *committed*.
+Theory. The log stays the truth. If a snapshot is part of the task's own history, the log has all of it, and nothing is done.
+If not, the start is an event of that history: it is *committed*.
 
     the changelog has        and the snapshot is                     then
     no cut                   any that fits the app, and has read     the task is seeded with it
                              the log's records (``provenance``)
     a cut with a base        that base, or any without replacing     nothing: the start was done before
-    a cut                    of this history, at the cut or before   an empty store is filled, then the changelog read
-    a cut                    of this history, but at a commit that   it is left aside, with a warning, and the state is
-                             the log does not have (any more)        restored from the log
-    a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state
-                             rebuilt and to replace the state        and is at the same moment (see
-                                                                     ``comparing.cut_differences``): then it
-                                                                     is seeded
+    a cut                    of this history, at the cut or before   nothing: the state is restored from the log
+    a cut                    of another history, at a commit that    refused, unless the snapshot should replace the state
+                             the log does not have, edited, or       and is at the same moment (see
+                             rebuilt by other code                   ``comparing.cut_differences``): then it is seeded
     the snapshot's rows,     that one                                the same, without rows; what is replaced is in the
     by an upgrade                                                    changelog before
 
@@ -41,7 +38,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 
 import msgspec
 
@@ -59,24 +55,22 @@ from tailrace.core.errors import (
 )
 from tailrace.core.names import inbox_of, transactional_id
 from tailrace.core.records import InputRecord, Output
-from tailrace.core.storage import Store
 from tailrace.history.dead_letters.letters import dead_letters
 from tailrace.history.dead_letters.redriving import closed_letters
 from tailrace.history.provenance.judging import does, judge, new_nonce
 from tailrace.history.provenance.topics import abandoned_here, abandoned_positions, read_topics
 from tailrace.history.reading.app_history import AppHistory, Committed
-from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, check_whole, rows_of
+from tailrace.history.reading.beginnings import base_name, begun_cut, check_whole, rows_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.stretches import scan
-from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
+from tailrace.history.snapshots.input_positions import InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
 from tailrace.state.contents import Contents
 from tailrace.state.provenance import Provenance, provenance_of
 from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry, which_where
-from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.starting")
 
@@ -143,7 +137,6 @@ def start_from(
     plan: Plan,
     number: int,
     log: Log,
-    store: Store,
     start: Start,
     now_ms: int,
     check_owned: Callable[[], None] = lambda: None,
@@ -153,21 +146,14 @@ def start_from(
     The task must be owned: seeding calls ``check_owned``, then fences the present holder of its id.
     Raises SnapshotMismatchError (it does not fit the app or the log), SnapshotError or FencedError.
     """
-    return _Task(plan, number, log, store, start, now_ms, check_owned).run()
+    return _Task(plan, number, log, start, now_ms, check_owned).run()
 
 
 class _Task:
     def __init__(
-        self,
-        plan: Plan,
-        number: int,
-        log: Log,
-        store: Store,
-        start: Start,
-        now_ms: int,
-        check_owned: Callable[[], None],
+        self, plan: Plan, number: int, log: Log, start: Start, now_ms: int, check_owned: Callable[[], None]
     ) -> None:
-        self._plan, self._number, self._log, self._store = located(plan, log), number, log, store
+        self._plan, self._number, self._log = located(plan, log), number, log
         self._check_owned = check_owned
         self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
         self._id = start.snapshot.manifest.id
@@ -194,13 +180,13 @@ class _Task:
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
             return f"nothing to do: the state already begins with snapshot {live.base}"
+        why = ""
         if self._is_part_of(live):
             found = judge(self._plan, self._log, self._number, self._cut)
-            if does("start", found) == "take":
-                return self._fill_if_empty()
-            if not self._start.replace:
-                return self._leave_aside(found.why)
-        self._check_replaceable()
+            if does("snapshot", found) == "take":
+                return "nothing to do: the log has the history that it is a copy of"
+            why = f": it stands at {found.why}"
+        self._check_replaceable(why)
         folded = AppHistory(self._plan, self._log).committed(self._number, with_rows=True).rows
         assert folded is not None
         self._seed(live.tape, live.totals, dict(folded.rows()), committed)
@@ -279,7 +265,7 @@ class _Task:
         """Check that every task that has not begun can begin: no part of the app may begin alone."""
         plan, log = self._plan, self._log
         for number in range(plan.partitions):
-            task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
+            task = _Task(plan, number, log, self._start, self._now_ms, self._check_owned)
             if task._committed().cut is None:
                 task._inputs.check()
 
@@ -289,15 +275,15 @@ class _Task:
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         return whole and (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
 
-    def _check_replaceable(self) -> None:
+    def _check_replaceable(self, why: str = "") -> None:
         """Check that the state of all tasks can be replaced: all tasks need the same past."""
         app = self._plan.app
         if not self._start.replace:
             raise SnapshotMismatchError(
                 f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not "
-                "a part of",
-                hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace "
-                "the state (--replace-state).",
+                f"a part of{why}",
+                hint="Leave --from-snapshot out to continue with what the log has. Or run it beside under another name (--as NAME), "
+                "or say that the snapshot is to replace the state (--replace-state).",
             )
         history = AppHistory(self._plan, self._log)
         found = [history.committed(number).cut for number in range(self._plan.partitions)]
@@ -311,31 +297,6 @@ class _Task:
         for number, live in enumerate(cuts):
             if live is not None:
                 check_same_moment(self._plan, self._log, self._snapshot, number, live)
-
-    # --- a part of its own history
-
-    def _leave_aside(self, why: str) -> str:
-        _log.warning(
-            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end "
-            "since (for example, it is a restored backup), or it is another log. The snapshot is left aside, "
-            "and the state is restored from the log",
-            self._id,
-            why,
-            extra={"app": self._plan.app, "partition": self._number, "snapshot": self._id},
-        )
-        return "left aside"
-
-    def _fill_if_empty(self) -> str:
-        data, position = self._store.cut, self._entry.changelog_position
-        assert position is not None
-        if data is not None and decode_store_cut(data).core is not None:
-            return "the state folder has its own state"
-        place = TopicPartition(self._plan.changelog_topic, self._number)
-        if not self._log.start_offset(*place) <= position <= self._log.end_offset(*place):
-            return "the changelog does not continue from it"
-        made_ms = self._snapshot.manifest.created_ms
-        self._fill(self._entry.cut, position, made_ms)
-        return "filled"
 
     # --- a new beginning
 
@@ -368,7 +329,6 @@ class _Task:
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             contents = None if before is None else self._append_rows(writer, before)
-            encoded = tape.encode(cut)
             left = {} if last is not None else abandoned_positions(self._entry, log)
             read, replaced = self._entry.provenance.read, provenance_of(last)
             headers = Provenance(
@@ -378,17 +338,12 @@ class _Task:
                 rows=contents,
                 versions=replaced.versions,
             ).headers
+            encoded = tape.encode(cut)
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
             writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
-            ends = writer.commit(
-                {TopicPartition(name, partition): at for name, at in cut.offsets.items()}, plan.app
-            )
-        if before is None:
-            return  # the task is restored from the changelog, of which the store may have a copy
-        position = ends[TopicPartition(plan.changelog_topic, partition)]
-        self._fill(encoded, position, self._now_ms)
+            writer.commit({TopicPartition(name, partition): at for name, at in cut.offsets.items()}, plan.app)
 
     def _hold(self) -> None:
         """Protect the snapshot from retention: a replay of this history needs it from now on."""
@@ -438,14 +393,3 @@ class _Task:
     def _append(self, writer: Writer, changed: Iterable[tuple[bytes, bytes | None]]) -> None:
         topic, now_ms = self._plan.changelog_topic, self._now_ms
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
-
-    # --- rows
-
-    def _fill(self, cut: bytes, position: int, at_end_ms: int) -> None:
-        """Fill the store with the rows of the snapshot. The next start empties a store left unfinished."""
-        store = self._store
-        unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
-        while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), BATCH)]:
-            store.write(dict.fromkeys(batch), unfinished)
-        begun = Beginning(self._number, self._cut.lineage, self._snapshot, cut)
-        begun.load(store, position=position, at_end_ms=at_end_ms)

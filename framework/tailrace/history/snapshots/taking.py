@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -55,23 +55,8 @@ class TakingOptions:
     """Store only the changes since the latest snapshot, if that can be the parent."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakingStatus:
-    """The progress of taking a snapshot."""
-
-    partition: int
-    partitions: int
-    rows: int
-    """Number of changelog records read so far."""
-
-
 def take_snapshot(
-    plan: Plan,
-    log: OneCommitLog,
-    snapshots: Snapshots,
-    options: TakingOptions | None = None,
-    *,
-    on_progress: Callable[[TakingStatus], None] | None = None,
+    plan: Plan, log: OneCommitLog, snapshots: Snapshots, options: TakingOptions | None = None
 ) -> Manifest:
     """Take a snapshot of an app as of the last commit in the log, and publish it.
 
@@ -79,23 +64,14 @@ def take_snapshot(
     machine. The rows of one task at a time are held in memory.
     Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, OtherHistoryError or OffsetGoneError.
     """
-    return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
+    return _Taking(plan, log, snapshots, options or TakingOptions()).run()
 
 
 class _Taking:
-    def __init__(
-        self,
-        plan: Plan,
-        log: OneCommitLog,
-        snapshots: Snapshots,
-        options: TakingOptions,
-        on_progress: Callable[[TakingStatus], None] | None,
-    ) -> None:
-        self._log, self._snapshots = log, snapshots
-        self._options, self._tell = options, on_progress
+    def __init__(self, plan: Plan, log: OneCommitLog, snapshots: Snapshots, options: TakingOptions) -> None:
+        self._log, self._snapshots, self._options = log, snapshots, options
         self._history = AppHistory(plan, log)
         self._plan = self._history.plan
-        self._read = 0
 
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
@@ -103,7 +79,7 @@ class _Taking:
             topics = topics_of(plan, self._log)
             noted = note_of_topics(self._log, topics)
             check_history(plan.app, self._log, plan.inputs)
-            position, ends = self._log.ends(topics)
+            ends = self._log.ends(topics).offsets
             parent = self._parent() if options.incremental else None
             changelogs = ends[plan.changelog_topic]
             cuts = {
@@ -141,7 +117,6 @@ class _Taking:
             automatic=options.automatic,
             source="live",
             environment=environment(),
-            position=position,
             ends=ends,
             tasks=tuple(tasks),
         )
@@ -196,7 +171,7 @@ class _Taking:
         else:
             assert base.changelog_position is not None
             start = base.changelog_position
-        changed, cut, position, headers = fold(self._log, place, start, end, self._note_read)
+        changed, cut, position, headers = fold(self._log, place, start, end)
         if cut is None:
             # The task has not committed since the parent, or never. If never, it begins with empty state in
             # every start.
@@ -225,11 +200,6 @@ class _Taking:
             provenance=snapshot_provenance(self._log, number, cut, left, provenance_in(headers)),
             waiting=flight.waiting(number),
         )
-
-    def _note_read(self, place: TopicPartition, count: int) -> None:
-        self._read += count
-        if self._tell is not None:
-            self._tell(TakingStatus(place.partition, self._plan.partitions, self._read))
 
 
 def _life(cut: bytes) -> tuple[bytes, str]:

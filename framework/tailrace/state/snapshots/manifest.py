@@ -74,16 +74,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     automatic: bool = False
     source: Source = "live"
     environment: dict[str, str] = {}
-    position: int | None = None
-    """Where the commit log stood, on a log that has one."""
     ends: dict[str, list[int]] = {}
     """End offsets at the cut, by topic and partition: inputs, inbox, outputs, changelog, tape."""
     keys: tuple[str, ...] = ()
     """If it holds some keys only: these. No service starts from it."""
     as_of_ms: int | None = None
     """If it leaves out events from after this event time: no service starts from it."""
-    reshaped: bool = False
-    """Whether the state comes from a log with other partitions: messages under way then have no sender."""
     tasks: tuple[TaskEntry, ...] = ()
     notes: tuple[str, ...] = ()
     checksum: str = ""
