@@ -17,12 +17,11 @@ from pydantic import BaseModel
 
 import tailrace as tr
 from tailrace.core.errors import DefinitionError, FormatError, OptionError
-from tailrace.core.values.type_schemas import describe_event
 from tailrace.registry import Registry
 from tailrace.registry.avro import avro_schema, reader_of, writer_of
 from tailrace.schemas.comparing import Break, Mode, breaks
 from tailrace.schemas.lock import plain_of, read_lock, shape_of, write_lock
-from tailrace.schemas.reading import misreads
+from tests.schemas.verdicts import lost
 
 
 class Line(msgspec.Struct):
@@ -65,15 +64,15 @@ def found(before: tr.App, after: tr.App, mode: Mode = "backward") -> list[Break]
 def test_a_break_names_topic_type_field_reader_and_the_way_on() -> None:
     (one,) = found(an_app(), an_app(NewOrder))
     assert str(one) == (
-        "topic orders, Order.lines[].cents: the new code cannot read what the old code has written: the field "
-        "is required, and is absent. Give the field a default. If it was renamed, add its old name: "
+        "topic orders, Order.lines[].cents, as the new code reads what the old code has written: the field "
+        "is required, and may be absent. Give the field a default. If it was renamed, add its old name: "
         "msgspec.field(name=...)."
     )
     assert found(an_app(), an_app(NewOrder), "forward") == []
     assert found(an_app(), an_app(NewOrder), "full") == [one]
     (other,) = found(an_app(NewOrder), an_app(), "full")
     assert other.direction == "forward"
-    assert "the old code cannot read what the new code writes" in str(other)
+    assert "as the old code reads what the new code writes" in str(other)
 
 
 def test_a_field_that_keeps_its_name_in_events_may_be_renamed_in_the_code() -> None:
@@ -192,16 +191,7 @@ class Owner(msgspec.Struct):
     ],
 )
 def test_types_that_contain_themselves_are_read_once(written: type, read: type, expected: list[str]) -> None:
-    lost = misreads(describe_event(written), describe_event(read), json=True)
-    assert [one.path for one in lost] == expected
-
-
-class Whatever(msgspec.Struct):
-    x: Any
-
-
-class Raw(msgspec.Struct):
-    x: msgspec.Raw
+    assert [one.field for one in lost(written, read)] == expected
 
 
 class Nothing(msgspec.Struct):
@@ -212,21 +202,17 @@ class Text(msgspec.Struct):
     x: str
 
 
-class Day(msgspec.Struct):
-    x: date
+def test_a_pattern_may_go_and_not_come() -> None:
+    assert [bool(lost(*pair)) for pair in product((Nothing, Text), repeat=2)] == [False, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("written", "read", "json", "reads"),
-    [
-        *((Whatever, Raw, True, True), (Text, Whatever, True, True), (Whatever, Text, True, False)),
-        *((Nothing, Text, True, True), (Nothing, Nothing, True, True), (Text, Nothing, True, False)),
-        *((Day, Text, True, True), (Text, Day, True, False), (dict[str, int], Text, True, False)),
-    ],
-)
-def test_what_has_no_shape_and_patterns(written: Any, read: Any, json: bool, reads: bool) -> None:
-    lost = misreads(describe_event(written), describe_event(read), json=json)
-    assert bool(lost) != reads
+@pytest.mark.parametrize("omitted", [False, True])
+def test_defaults_are_not_compared_and_a_field_that_may_be_left_out_stays_so(omitted: bool) -> None:
+    def event(*field: Any) -> Any:
+        return msgspec.defstruct("Event", [("id", str), ("n", int, *field)], omit_defaults=omitted)
+
+    assert not lost(event(1), event(2))
+    assert bool(lost(event(1), event())) == omitted
 
 
 # --- pydantic ---
@@ -306,29 +292,23 @@ AVRO = {
 }
 
 
-def test_changes_of_avro_topics_are_judged_by_what_avro_decodes() -> None:
-    """Date, UUID and Decimal are no text there. All pairs of types, by what the reader does with the writer's values."""
+def test_what_is_compatible_is_decoded_from_avro_too() -> None:
+    """All pairs of types, by what the reader does with the writer's values."""
     registry = Registry("mock://")
     events = {
         name: msgspec.defstruct("Event", [("id", str), ("f", type_)]) for name, (type_, _) in AVRO.items()
     }
     shapes = {name: shape_of(an_app(event, format=registry.avro).plan()) for name, event in events.items()}
-    verdicts: dict[str, bool] = {}
+    accepted = 0
     for written, read in product(AVRO, AVRO):
+        if breaks("orders", shapes[written], shapes[read], "backward"):
+            continue
+        accepted += 1
         schema = avro_schema("orders", events[written])
         write, decode = writer_of("orders", schema), reader_of(1, schema, events[read])
-        reads = True
         for value in AVRO[written][1]:
-            try:
-                decode(write(events[written]("k", value)))
-            except msgspec.MsgspecError:
-                reads = False
-        # A Decimal is read as a float, but not exactly.
-        reads = reads and not (written.startswith("money") and read.startswith("float"))
-        broken = breaks("orders", shapes[written], shapes[read], "backward")
-        assert (not broken) == reads, (written, read)
-        verdicts[f"{written} {read}"] = reads
-    assert [verdicts[one] for one in ("int money", "UUID str", "date[] str[]")] == [True, False, False]
+            assert decode(write(events[written]("k", value))) == events[read]("k", value)
+    assert accepted == len(AVRO) + len(PLAIN)  # itself, and what may be None
 
 
 class AnyBits(IntFlag):
@@ -367,13 +347,9 @@ def test_a_flag_is_written_as_any_of_its_combinations(json_: bool) -> None:
     accepted = 0
     for written, read in product(values, values):
         module = msgspec.json if json_ else msgspec.msgpack
-        reads = True
+        if lost(written, read):
+            continue
+        accepted += 1
         for value in values[written]:
-            try:
-                module.decode(module.encode(value), type=read)
-            except msgspec.ValidationError:
-                reads = False
-        lost = misreads(describe_event(written), describe_event(read), json=json_)
-        assert (not lost) == reads, (written, read)
-        accepted += reads
+            module.decode(module.encode(value), type=read)
     assert 7 < accepted < 49

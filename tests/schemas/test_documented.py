@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
-from tailrace.core.values.type_schemas import describe_event
 from tailrace.core.values.types import CODEC_ERRORS
-from tailrace.schemas.reading import misreads
+from tests.schemas.verdicts import lost
 
 PAGE = Path(__file__).parents[2] / "docs" / "schemas.md"
 
@@ -69,24 +68,13 @@ ROWS: dict[str, tuple[Any, list[Any], Any, list[Any], bool, bool]] = {
     "a field may be `UNSET` that was required": (of(X), [{"x": 1}], of(("x", int | UnsetType, UNSET)), [{}, {"x": 1}], True, False),
     "a field is renamed, with its old name: `msgspec.field(name=...)`": (of(X), [{"x": 1}], of(("new", int, field(name="x"))), [{"x": 1}], True, True),
     "`T` to `T \\| None`, or to another union with it": (of(X), [{"x": 1}], one(int | None), [{"x": None}], True, False),
-    "`int` to `float` or `Decimal`": (of(X), [{"x": 1}], one(float), [{"x": 1.5}], True, False),
     "an enum or `Literal` gets a value": (one(Colour), [{"x": "red"}], one(Colours), [{"x": "blue"}], True, False),
     "an enum of texts to `str`, of integers to `int`": (one(Colour), [{"x": "red"}], one(str), [{"x": "?"}], True, False),
     "limits become wider, such as `Meta(ge=0)` to none": (one(Annotated[int, Meta(ge=0)]), [{"x": 0}], of(X), [{"x": -1}], True, False),
-    "`date`, `time`, `timedelta`, `UUID` or `Decimal` to `str`": (one(date), [{"x": date(2020, 1, 1)}], one(str), [{"x": "?"}], True, False),
-    "`datetime`, `bytes` to `str`": (one(datetime), [{"x": datetime(2020, 1, 1, tzinfo=UTC)}], one(str), [{"x": "?"}], True, False),
-    "`list`, `set`, `tuple[T, ...]` to one another": (one(list[int]), [{"x": [1, 1]}, {"x": []}], one(set[int]), [{"x": [1]}], True, True),
-    "a tuple or `NamedTuple` gets an item": (one(Pair), [{"x": [1, 2]}], one(Triple), [{"x": [1, 2, 3]}], True, False),
-    "an `array_like` struct gets a field at its end, with a default": (of(X, array_like=True), [[1]], of(X, Y_DEFAULT, array_like=True), [[1, 2]], True, True),
-    "fields of an `array_like` struct change places": (
-        of(X, ("y", str), array_like=True), [[1, "a"]], of(("y", str), X, array_like=True), [["a", 1]], False, False,
-    ),
-    "a struct becomes `array_like`, or the other way round": (of(X), [{"x": 1}], of(X, array_like=True), [[1]], False, False),
-    "a struct gets a tag, or loses it": (of(X), [{"x": 1}], A, [{"type": "A", "x": 1}], True, True),
     "a tagged struct is added to a union": (A, [{"type": "A", "x": 1}], A | B, [{"type": "B", "x": 1}], True, False),
     "`forbid_unknown_fields` is added": (of(X), [{"x": 1}], of(X, forbid_unknown_fields=True), [{"x": 1}], True, True),
+    "`int` to `float`, `date` to `str`, `list` to `set`, another tag, another item of a tuple, another field of an `array_like` struct": (one(int), [{"x": 1}], one(float), [{"x": 1.5}], False, False),
     "a dataclass, `TypedDict` or struct in place of another one": (of(X), [{"x": 1}], AsDict, [{"x": 1}], True, True),
-    "a struct becomes `dict[str, T]`": (of(X), [{"x": 1}], dict[str, int], [{"y": 1}], True, False),
 }  # fmt: skip
 """For each row: the old type with plain values, the new one with plain values, what reads which."""
 ELSEWHERE = (
@@ -122,6 +110,20 @@ def test_each_row_has_an_example_and_each_example_a_row() -> None:
     assert set(documented()) == {*ROWS, *ELSEWHERE}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        *((date, str), (datetime, str), (bytes, str), (list[int], set[int]), (dict[str, int], of(X))),
+        *((of(X), dict[str, int]), (of(X), A), (A, B), (Pair, Triple), (of(X), of(X, array_like=True))),
+        (of(X, array_like=True), of(X, Y_DEFAULT, array_like=True)),
+        (of(X, Y), of(X, forbid_unknown_fields=True)),
+    ],
+)
+def test_the_form_of_a_value_stays(old: Any, new: Any) -> None:
+    assert lost(one(old), one(new))
+    assert not lost(one(new), one(new))
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_the_row(row: str) -> None:
     old, old_values, new, new_values, backward, forward = ROWS[row]
@@ -131,7 +133,7 @@ def test_the_row(row: str) -> None:
         (old, old_values, new, backward, documented()[row][0]),
         (new, new_values, old, forward, documented()[row][1]),
     ):
-        lost = misreads(describe_event(written), describe_event(read), json=True)
-        assert all(decodes(read, value) for value in values) == expected == (not lost)
+        assert (not lost(written, read)) == expected
+        assert not expected or all(decodes(read, value) for value in values)
         if re.match(r"(yes|no)\b", shown):
             assert shown.startswith("yes" if expected else "no")

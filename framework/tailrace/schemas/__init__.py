@@ -1,5 +1,4 @@
 """The types of an app's events and messages: locked in a file, compared with it, and exported for others.
 
-What is compatible is what decodes: ``reading`` states how msgspec, as the codecs of topics and messages use it,
-reads one type's values as another type.
+What a type may become is the rule of stored state: ``core.values.type_evolution``.
 """

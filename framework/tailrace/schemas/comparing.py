@@ -2,6 +2,9 @@
 
 ``backward``: the new code reads what the old code has written (the log, a replay, producers that are not upgraded yet).
 ``forward``: the old code reads what the new code writes (consumers that are not upgraded yet, going back to the old version).
+
+What may become what is the rule of stored state (``core.values.type_evolution``), for all formats of topics. It refuses some changes that a
+reader could decode.
 """
 
 from __future__ import annotations
@@ -11,10 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from tailrace.core.values.type_evolution import Change, evolve_key
+from tailrace.core.values.type_evolution import ABSENT, Change, evolve_key, evolve_type
 from tailrace.core.values.type_schemas import TypeSchema
-from tailrace.schemas.lock import AppShape, TopicShape
-from tailrace.schemas.reading import misreads
+from tailrace.schemas.lock import AppShape, TopicShape, without_defaults
 
 Mode = Literal["backward", "forward", "full"]
 Direction = Literal["backward", "forward"]
@@ -24,14 +26,16 @@ DIRECTIONS: Final[dict[Mode, tuple[Direction, ...]]] = {
     "full": ("backward", "forward"),
 }
 _FOR: Final[dict[Direction, str]] = {
-    "backward": "the new code cannot read what the old code has written",
-    "forward": "the old code cannot read what the new code writes",
+    "backward": "the new code reads what the old code has written",
+    "forward": "the old code reads what the new code writes",
 }
 _OTHER_TOPIC: Final = "Keep it, or declare another topic."
+_DEFAULT: Final = "Give the field a default. If it was renamed, add its old name: msgspec.field(name=...)."
+_KEEP: Final = "Keep the type. Add what is new as another field that has a default, or declare another topic."
 
 
 class Break(msgspec.Struct, frozen=True):
-    """Something that cannot be read: of a topic, or of a message (``where``); ``field`` begins with the type."""
+    """A change that readers may not take: of a topic, or of a message (``where``); ``field`` begins with the type."""
 
     app: str
     where: str
@@ -42,11 +46,12 @@ class Break(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         at = f", {self.field}" if self.field else ""
-        return f"{self.where}{at}: {_FOR[self.direction]}: {self.why}. {self.hint}"
+        return f"{self.where}{at}, as {_FOR[self.direction]}: {self.why}. {self.hint}"
 
 
 def breaks(app: str, locked: AppShape, declared: AppShape, mode: Mode) -> list[Break]:
     """What breaks between the locked and the declared types of an app."""
+    locked, declared = without_defaults(locked), without_defaults(declared)
     return [one for direction in DIRECTIONS[mode] for one in _breaks(app, locked, declared, direction)]
 
 
@@ -63,7 +68,7 @@ def _breaks(app: str, locked: AppShape, declared: AppShape, direction: Direction
                 hint = "Keep its handler until no message of this name is in the inbox."
                 found = [("", why, hint)]
             else:
-                found = [*misreads(one, known, json=False)]
+                found = [*misreads(one, known)]
             for field, why, hint in found:
                 yield Break(app, f"message {name} to {actor}", field, direction, why, hint)
 
@@ -83,11 +88,21 @@ def _topic(written: TopicShape, read: TopicShape) -> Iterator[tuple[str, str, st
         why = f"the event time is {times[0]}, and is read from {times[1]}: the same events would have other times"
         yield "", why, _OTHER_TOPIC
     if written.type is not None and read.type is not None:
-        is_json, is_avro = written.format.startswith("json"), written.format == "avro"
-        yield from misreads(written.type, read.type, json=is_json, avro=is_avro)
+        yield from misreads(written.type, read.type)
     elif written.model != read.model:
         why = "a pydantic model has changed, and models are compared as a whole"
         yield "", why, "Test that the one reads the other's events, then write the lock again."
+
+
+def misreads(written: TypeSchema, read: TypeSchema) -> Iterator[tuple[str, str, str]]:
+    """What the type ``read`` may not decode of the type ``written``, both without defaults: where, why, and what to do."""
+    changes: list[Change] = []
+    evolve_type(str(written), written, read, changes)
+    for one in changes:
+        if one.kind == "incompatible" and one.stored == ABSENT:
+            yield one.field, "the field is required, and may be absent", _DEFAULT
+        elif one.kind == "incompatible":
+            yield one.field, f"{one.stored} is written, and {one.declared} is read", _KEEP
 
 
 def _same_key(written: TypeSchema | None, read: TypeSchema | None) -> bool:

@@ -98,6 +98,11 @@ def plain_of(shape: AppShape) -> Any:
     return _changed(msgspec.to_builtins(shape), _shown)
 
 
+def without_defaults(shape: AppShape) -> AppShape:
+    """The shape as it is compared."""
+    return msgspec.convert(_changed(msgspec.to_builtins(shape), _without_default), AppShape)
+
+
 def write_lock(path: Path, apps: dict[str, Any]) -> None:
     """Write the apps, given as they are in the file. Raises OptionError if it cannot be written."""
     written = {"format": FORMAT, "apps": dict(sorted(apps.items()))}

@@ -12,8 +12,8 @@ any T                                       T, or a union with it
 enum, Literal                               one with more values, or their plain type
 limits, such as ``Meta(ge=0)``              the same, wider ones or none
 list, dict, tuple, map and list state       the same, with what their items may become (keys of a map: grown)
-struct                                      one with more fields, if these have defaults, or with fewer; the
-                                            same tag
+struct                                      one with more fields, if these have defaults, or with fewer, if it
+                                            does not forbid unknown ones; the same tag
 NamedTuple, array_like struct               the same
 ==========================================  ================================================================
 
@@ -190,7 +190,9 @@ def _accepts(stored: TypeSchema, declared: TypeSchema) -> bool:
         return set(map(_typed, stored.values)) <= set(map(_typed, declared.values))
     if declared.kind == "struct":
         tagged = (stored.tag_field, stored.tag, stored.array_like)
-        return tagged == (declared.tag_field, declared.tag, declared.array_like)
+        known = {one.name for one in declared.fields}
+        reads_all = not declared.forbid or all(one.name in known for one in stored.fields)
+        return reads_all and tagged == (declared.tag_field, declared.tag, declared.array_like)
     return stored.up == declared.up and all(
         _is_wider(name, stored.limits.get(name), limit) for name, limit in declared.limits.items()
     )
