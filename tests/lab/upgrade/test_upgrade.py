@@ -61,6 +61,10 @@ def test_an_upgrade_in_a_quiet_hour(tmp_path: Path) -> None:
     stage.upgraded_in_a_quiet_hour(str(tmp_path / "log"), tmp_path)
 
 
+def test_what_would_fail_at_the_end_is_refused_while_the_old_version_runs(tmp_path: Path) -> None:
+    stage.refused_while_the_old_version_runs(str(tmp_path / "log"), tmp_path)
+
+
 def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
     log, new = tmp_path / "log", stage.corrected(tmp_path)
     stage.Producer(log)

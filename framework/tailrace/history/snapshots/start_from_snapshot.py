@@ -41,6 +41,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -156,6 +157,12 @@ def start_from(
     return _Task(plan, number, log, store, start, now_ms, check_owned).run()
 
 
+def _rows(history: AppHistory, number: int) -> Iterable[tuple[bytes, bytes]]:
+    found = history.committed(number, with_rows=True).rows
+    assert found is not None
+    return found.rows()
+
+
 class _Task:
     def __init__(
         self,
@@ -256,7 +263,7 @@ class _Task:
             self._seed(self._cut.tape, self._cut.totals, None, committed)
             return "seeded"
         live = tape.decode_cut(before.value or b"")
-        check_same_moment(plan, log, self._snapshot, self._number, live, cuts_only=True)
+        check_same_moment(plan, self._snapshot, self._number, live)
         self._seed(live.tape, live.totals, None, committed, before)
         return "replaced"
 
@@ -310,7 +317,7 @@ class _Task:
             ]
         for number, live in enumerate(cuts):
             if live is not None:
-                check_same_moment(self._plan, self._log, self._snapshot, number, live)
+                check_same_moment(self._plan, self._snapshot, number, live, partial(_rows, history, number))
 
     # --- a part of its own history
 

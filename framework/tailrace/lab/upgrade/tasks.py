@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import check_not_edited, taped_beginning
+from tailrace.history.reading.beginnings import check_not_edited, rows_of, taped_beginning
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Where, opened_engine
 from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
@@ -22,6 +24,8 @@ from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshots, TaskEntry
 
 _NAP_S = 0.05
+SnapshotAt: TypeAlias = tuple[str, str]
+"""The URI of snapshots, and the id of one."""
 
 
 def advance(_: Plan, request: Request, where: Where) -> RebuildReport:
@@ -45,12 +49,13 @@ def check_beginning(plan: Plan, log: str) -> None:
 
 
 def keep(plan: Plan, log: str, uri: str, name: str) -> str:
-    """Take a snapshot of the present state, unless it was taken. Returns its id."""
+    """Take a snapshot of the present state, outside of drains, unless it was taken. Returns its id."""
     snapshots = Snapshots(uri, plan.app)
     if found := _named(snapshots, name):
         return found
+    options = TakingOptions(name=name, incremental=True, outside_drains=True)
     with closing(open_log(log)) as opened:
-        return take_snapshot(plan, opened, snapshots, TakingOptions(name=name, incremental=True)).id
+        return take_snapshot(plan, opened, snapshots, options).id
 
 
 def _named(snapshots: Snapshots, name: str) -> str | None:
@@ -103,14 +108,16 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
     return replace(entry, cut=tape.encode(cut), files=(), changelog_position=None)
 
 
-def verify(plan: Plan, log: str, uri: str, snapshot: str, *, timers: bool) -> None:
-    """Check that a snapshot stands where the app does, in all tasks, and that no timer is lost. Raises SnapshotMismatchError."""
-    found = Snapshots(uri, plan.app).open(snapshot)
-    with closing(open_log(log)) as opened:
-        history = AppHistory(plan, opened)
-        for number in range(plan.partitions):
-            if (cut := history.committed(number).cut) is not None:
-                check_same_moment(plan, opened, found, number, tape.decode_cut(cut), cuts_only=not timers)
+def verify(plan: Plan, made: SnapshotAt, old: SnapshotAt, under_way: list[str], *, timers: bool) -> None:
+    """Check that a snapshot of new stands where one of old does, in all tasks, and that no timer is lost.
+    ``under_way``: see ``check_same_moment``. Raises SnapshotMismatchError.
+    """
+    found, kept = (Snapshots(uri, plan.app).open(which) for uri, which in (made, old))
+    for task in kept.manifest.tasks:
+        if task.cut:
+            live_rows = partial(rows_of, kept, task.partition) if timers else None
+            live = tape.decode_cut(task.cut)
+            check_same_moment(plan, found, task.partition, live, live_rows, under_way=under_way)
 
 
 def counted_rows(plan: Plan, uri: str, snapshot: str) -> int:
