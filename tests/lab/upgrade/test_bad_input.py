@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from tailrace.core import errors
-from tailrace.lab.upgrade import driver
+from tailrace.lab.upgrade import driver, tasks
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.steps import Steps
@@ -255,6 +255,26 @@ def test_a_command_that_wakes_when_another_has_long_done_its_work_changes_nothin
     producer.more(20)
     serve(new, tmp_path, ends=True)
     check(asked.log, producer.clicks, "on")
+
+
+def test_a_process_of_the_new_version_that_fails_once_and_never_comes_back_ends_the_command(
+    producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = wanted_in(tmp_path, new_version(tmp_path))
+    there, away = Path(asked.snapshots), tmp_path / "away"
+    monkeypatch.setattr(tasks, "_AGAIN_S", 0.0)
+
+    def reached(step: str) -> None:
+        if step == "ready":
+            there.rename(away)
+            with pytest.raises(errors.SnapshotError, match="there is no snapshot"):
+                serve(module_of(asked.new), tmp_path)
+            away.rename(there)
+
+    said = r"\(1 failure\), the last one by: there is no snapshot.*run this command again"
+    with ExitStack() as stack, pytest.raises(errors.WorkerLostError, match=said):
+        Upgrading(asked, stack).run(reached)
+    finish(asked, tmp_path, producer)
 
 
 def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(

@@ -45,6 +45,7 @@ from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
+from tailrace.history.status.last_failure import failures_end
 from tailrace.lab.upgrade.generation import close_generation
 from tailrace.lab.upgrade.tasks import SnapshotAt
 from tailrace.lab.versions import About, Version
@@ -118,10 +119,12 @@ class Steps:
         self._writer, self._say, self._reached = writer, say, reached
         self._app, self._log = sides.old_is.app, sides.log
         self._snapshots, self._kept = Snapshots(sides.uri, self._app), Snapshots(sides.kept_uri, self._app)
+        self._failed_from = failures_end(self._log, self._app)
+        """Before new may begin: see ``failures_since``."""
         self.report = UpgradeReport(app=self._app, old=upgrade.old, new=upgrade.new)
 
     def run(self) -> UpgradeReport:
-        """All steps that are not done. Raises what a rebuild raises, and SnapshotMismatchError."""
+        """All steps that are not done. Raises what a rebuild raises, SnapshotMismatchError, and WorkerLostError."""
         steps: list[UpgradeStep] = ["begun", "fenced", "ready", "done"]
         at = steps.index(self._upgrade.step)
         if at == 0:
@@ -245,6 +248,7 @@ class Steps:
         kept = self._round("last", "last")
         self._verify(kept)
         self._upgrade = replace(self._upgrade, snapshot=self._made()[-1].id, kept=kept[1])
+        self._failed_from = failures_end(self._log, self._app)
         self._note("ready")
 
     def _await_nobody(self) -> None:
@@ -268,6 +272,7 @@ class Steps:
         old, new = (changelog_of(self._app, one) for one in (self._upgrade.before, self._upgrade.generation))
         close_generation(self._log, old, new)
         self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
-        self._new("await_begun", type(None), snapshot=self._upgrade.snapshot)
+        given = {"snapshot": self._upgrade.snapshot, "failed_from": self._failed_from}
+        self._new("await_begun", type(None), **given)
         if self.report.stopped_s:
             self.report.stopped_s += time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import closing
 from functools import partial
@@ -9,8 +10,10 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.errors import WorkerLostError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import check_not_edited, rows_of, taped_beginning
 from tailrace.history.rebuilding.driver import rebuild
@@ -20,10 +23,16 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
+from tailrace.history.status.last_failure import LastFailure, failures_since
 from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshots, TaskEntry
 
+_log = logging.getLogger("tailrace.upgrade")
 _NAP_S = 0.05
+_SELDOM_S = 0.5
+_FAILURES = 5
+_AGAIN_S = 60.0
+"""Longer than a supervisor waits before it starts a process again."""
 SnapshotAt: TypeAlias = tuple[str, str]
 """The URI of snapshots, and the id of one."""
 
@@ -126,13 +135,32 @@ def counted_rows(plan: Plan, uri: str, snapshot: str) -> int:
     return sum(len(keys) for number in range(plan.partitions) for keys, _ in found.chunks(number))
 
 
-def await_begun(plan: Plan, log: str, uri: str, snapshot: str) -> None:
-    """Wait until all tasks have begun with a snapshot."""
+def await_begun(plan: Plan, log: str, uri: str, snapshot: str, failed_from: int) -> None:
+    """Wait until all tasks have begun with a snapshot. ``failed_from``: see ``failures_since``.
+    Raises WorkerLostError: processes have failed, and either often, or since then nobody has owned a task for a minute.
+    """
     left = {task.partition for task in Snapshots(uri, plan.app).open(snapshot).manifest.tasks if task.cut}
+    failed, owned_s = list[LastFailure](), 0.0
     with closing(open_log(log)) as opened:
         history = AppHistory(plan, opened)
         while left := {number for number in left if not _has_begun(history, number, snapshot)}:
-            time.sleep(_NAP_S)
+            found = [*failures_since(opened, plan.app, failed_from)]
+            for one in found[len(failed) :]:
+                _log.warning("a process of version %r has failed: %s", plan.version, _said(one))
+            if len(found) > len(failed) or any(opened.owner(plan.app, number) for number in left if found):
+                failed, owned_s = found, time.monotonic()
+            if len(failed) >= _FAILURES or (failed and time.monotonic() - owned_s > _AGAIN_S):
+                raise WorkerLostError(
+                    f"processes of version {plan.version!r} have failed before they had begun with the new state "
+                    f"({counted(len(failed), 'failure')}), the last one by: {_said(failed[-1])}",
+                    hint=f"Correct that, start version {plan.version!r} again, and run this command again: it resumes, and nothing else "
+                    "may run. When it has ended, --rollback returns.",
+                )
+            time.sleep(_SELDOM_S if failed else _NAP_S)
+
+
+def _said(one: LastFailure) -> str:
+    return f"{one.error} ({one.place})" if one.place else one.error
 
 
 def _has_begun(history: AppHistory, number: int, snapshot: str) -> bool:
