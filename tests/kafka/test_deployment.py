@@ -19,7 +19,11 @@ from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, runs, stopped
 from tests.kafka.soak import BROKER_SETTINGS, Plan, Round
 from tests.kafka.visits import BROKEN, FIRST, KEYS, PLAN, SECOND, TASKS, UNRELATED, Visits
-from tests.lab.upgrade.stage import upgraded_and_back, upgraded_in_a_quiet_hour
+from tests.lab.upgrade.stage import (
+    refused_while_the_old_version_runs,
+    upgraded_and_back,
+    upgraded_in_a_quiet_hour,
+)
 from tests.runtime.processes import Process, wait_until
 
 ALL = len(TASKS)
@@ -141,3 +145,9 @@ def are_in_sync(admin: AdminClient, size: int) -> bool:
 
 def test_an_upgrade_in_a_quiet_hour(kafka_url: str, tmp_path: Path) -> None:
     upgraded_in_a_quiet_hour(kafka_url, tmp_path)
+
+
+def test_an_upgrade_that_would_fail_is_refused_while_the_old_version_runs(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    refused_while_the_old_version_runs(kafka_url, tmp_path)

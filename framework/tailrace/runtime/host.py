@@ -55,7 +55,7 @@ from tailrace.runtime.snapshot_start import begin_all, snapshot_start
 from tailrace.runtime.standbys import Standbys
 from tailrace.runtime.states import States
 from tailrace.runtime.task_notes import TaskNotes, committed_versions
-from tailrace.runtime.upgrading import UpgradeWatch, await_upgrade
+from tailrace.runtime.upgrading import UpgradeWatch, await_upgrade, noting_failures
 from tailrace.runtime.worker import Worker, WorkerHooks, system_clock
 
 _log = logging.getLogger("tailrace.service")
@@ -142,8 +142,9 @@ class Host:
         """Open, prepare and join. Inside the block there is a worker; at the end tasks, state folders and log are freed."""
         with ExitStack() as leaving:
             self._open(leaving)
-            self._prepare()
-            self._join(leaving)
+            with noting_failures(self.options, self.plan, self.log):
+                self._prepare()
+                self._join(leaving)
             yield
 
     def _open(self, leaving: ExitStack) -> None:

@@ -50,7 +50,7 @@ from tailrace.runtime.preparing import prepare
 from tailrace.runtime.progress import STARTING, Status, last_phase, total
 from tailrace.runtime.reports import Reports
 from tailrace.runtime.snapshot_start import with_snapshot_settled
-from tailrace.runtime.upgrading import await_upgrade
+from tailrace.runtime.upgrading import await_upgrade, noting_failures
 
 _log = logging.getLogger("tailrace.supervisor")
 
@@ -242,8 +242,9 @@ class Supervisor:
         with closing(open_log(given.log, given.log_options, create=given.create_topics)) as log:
             given = await_upgrade(given, self._plan, log)
             self._plan = located(self._plan, log)
-            prepare(log, given, self._plan)
-            settled = with_snapshot_settled(given, self._plan, log)
+            with noting_failures(given, self._plan, log):
+                prepare(log, given, self._plan)
+                settled = with_snapshot_settled(given, self._plan, log)
             self._options = replace(settled, declared=declared_by(find_app(given.app)))
             letters = self._supervise(log)
         if self._failure is not None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import LogUnavailableError, ReplacedVersionError
 from tailrace.history.reading.generations import at_generation, folder_of
 from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
+from tailrace.history.status.last_failure import note_failure
 from tailrace.log.interface import StoredLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.options import ServiceOptions
@@ -101,6 +103,19 @@ class UpgradeWatch(Companion):
                 found = self.host.check_version()
                 self._every_s = _WHILE_OPEN_S if found is not None and found.is_open else _LOOK_S
             self._looked = time.time() // self._every_s
+
+
+@contextmanager
+def noting_failures(options: ServiceOptions, plan: Plan, log: StoredLog) -> Generator[None]:
+    """Note a failure to begin with the state of an upgrade, whose command waits for that. Other failures to start are not noted:
+    nothing is to be written for a process that was started by mistake.
+    """
+    try:
+        yield
+    except Exception as error:
+        if options.replaced is not None:
+            note_failure(log, plan.app, error)
+        raise
 
 
 def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> ServiceOptions:

@@ -37,7 +37,10 @@ BUG = "if event.amount % FORGOTTEN:"
 PER_S = int(os.environ.get("TAILRACE_CLICKS_PER_S", "200"))
 """Events per second under which an upgrade and its rollback are made. A command that is killed often takes minutes on a busy machine, and
 the history must not grow too long for it, so the suite has fewer than a run of this test alone can have (1000)."""
-STEPS = ["begun", "before", "round", "written", "fenced", "last", "kept", "verified", "ready", "done"]
+STEPS = [
+    *["begun", "kept", "round", "written", "verified"],
+    *["fenced", "kept", "last", "written", "verified", "ready", "done"],
+]
 
 
 def corrected(folder: Path, *more: tuple[str, str], of: ModuleType = clicking, number: int = 2) -> str:
@@ -200,8 +203,8 @@ def main(wanted: bytes, killed_after: str) -> None:
     sys.stdout.write(msgspec.json.encode(report).decode())
 
 
-def command(wanted: Wanted, killed_after: str = "") -> Any:
-    """Its report; None if it was killed, as it had to be."""
+def command(wanted: Wanted, killed_after: str = "", *, fails: bool = False) -> Any:
+    """Its report; None if it was killed, and what it says if it fails, as it had to."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab.upgrade.stage", msgspec.json.encode(wanted).decode(), killed_after],
         capture_output=True,
@@ -213,6 +216,9 @@ def command(wanted: Wanted, killed_after: str = "") -> Any:
     if killed_after:
         assert done.returncode == -signal.SIGKILL, done.stderr
         return None
+    if fails:
+        assert done.returncode == 1, done.stderr
+        return done.stderr
     assert done.returncode == 0, done.stderr
     return msgspec.json.decode(done.stdout)
 
@@ -263,6 +269,21 @@ def upgraded_and_back(log: str, folder: Path, kills: Sequence[str], of_rollback:
             assert last.ended() == 0, last.complaint
     check(log, producer.clicks, "ono")
     assert step_of(log) == "done"
+
+
+def refused_while_the_old_version_runs(log: str, folder: Path) -> None:
+    """In the new version events wait for their turn that the old one has handled on arrival. The old one is never stopped."""
+    new = corrected(folder, ("(tr.Actor)", '(tr.Actor, order="event-time")'))
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer(log, batch=5))
+        runs = stack.enter_context(service(OLD, log, folder))
+        runs.wait_for("a partition runs", times=2)
+        assert "wait for their turn in User" in command(wanted_in(folder, new, log=log), fails=True)
+        assert step_of(log) == "begun"
+        await_outputs(log, len(producer.clicks))
+        producer.stop()
+        runs.signal(signal.SIGTERM)
+        assert runs.ended() == 0, runs.complaint
 
 
 def upgraded_in_a_quiet_hour(log: str, folder: Path) -> None:

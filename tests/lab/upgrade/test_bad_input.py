@@ -18,11 +18,12 @@ import pytest
 from msgspec.structs import replace
 
 from tailrace.core import errors
-from tailrace.lab.upgrade import driver
+from tailrace.lab.upgrade import driver, tasks
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.steps import Steps
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import Ends
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshots
@@ -213,7 +214,7 @@ def test_a_disk_that_fills_stops_the_command_and_later_it_continues(
     finish(asked, tmp_path, producer)
 
 
-@pytest.mark.parametrize("step", ["begun", "round", "fenced", "kept", "verified"])
+@pytest.mark.parametrize("step", ["begun", "kept", "round", "verified", "fenced", "last"])
 def test_of_two_commands_at_once_the_second_goes_on_and_the_first_does_nothing_more(
     producer: Producer, tmp_path: Path, step: str
 ) -> None:
@@ -256,21 +257,43 @@ def test_a_command_that_wakes_when_another_has_long_done_its_work_changes_nothin
     check(asked.log, producer.clicks, "on")
 
 
+def test_a_process_of_the_new_version_that_fails_once_and_never_comes_back_ends_the_command(
+    producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = wanted_in(tmp_path, new_version(tmp_path))
+    there, away = Path(asked.snapshots), tmp_path / "away"
+    monkeypatch.setattr(tasks, "_AGAIN_S", 0.0)
+
+    def reached(step: str) -> None:
+        if step == "ready":
+            there.rename(away)
+            with pytest.raises(errors.SnapshotError, match="there is no snapshot"):
+                serve(module_of(asked.new), tmp_path)
+            away.rename(there)
+
+    said = r"\(1 failure\), the last one by: there is no snapshot.*run this command again"
+    with ExitStack() as stack, pytest.raises(errors.WorkerLostError, match=said):
+        Upgrading(asked, stack).run(reached)
+    finish(asked, tmp_path, producer)
+
+
 def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(
     producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each round but the last, the old version handles more."""
-    asked, do, is_left_out = wanted_in(tmp_path, new_version(tmp_path)), Steps._round, True
+    asked, do, is_left_out = wanted_in(tmp_path, new_version(tmp_path)), Steps._rebuild, True
 
-    def round_(self: Steps, name: str, made: Sequence[Manifest]) -> None:
+    def rebuild(self: Steps, made: Sequence[Manifest], name: str, ends: Ends) -> None:
         if not name.endswith("last"):
-            do(self, name, made)
+            do(self, made, name, ends)
             check_old_runs(producer, tmp_path)
         elif not is_left_out:
-            do(self, name, made)
+            do(self, made, name, ends)
 
-    monkeypatch.setattr(Steps, "_round", round_)
-    with pytest.raises(errors.SnapshotMismatchError):
+    monkeypatch.setattr(Steps, "_rebuild", rebuild)
+    with pytest.raises(
+        errors.SnapshotMismatchError, match=r"The upgrade was given up. Start version .1. again"
+    ):
         upgrade(asked)
     assert step_of(asked.log) == "given up"
     check_old_runs(producer, tmp_path)

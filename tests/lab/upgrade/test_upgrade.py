@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +61,43 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
 
 def test_an_upgrade_in_a_quiet_hour(tmp_path: Path) -> None:
     stage.upgraded_in_a_quiet_hour(str(tmp_path / "log"), tmp_path)
+
+
+def test_what_would_fail_at_the_end_is_refused_while_the_old_version_runs(tmp_path: Path) -> None:
+    stage.refused_while_the_old_version_runs(str(tmp_path / "log"), tmp_path)
+
+
+@pytest.mark.long
+def test_the_command_ends_when_processes_of_the_new_version_fail_again_and_again(tmp_path: Path) -> None:
+    """A topic that it writes to does not exist."""
+    log, declared = tmp_path / "log", 'later = app.topic("later", Seen, key="user")\n'
+    new = stage.corrected(
+        tmp_path,
+        (declared, declared + declared.replace("later", "more")),
+        ("        ctx.emit(later,", "        ctx.emit(more, Seen(ctx.key, 0, 0))\n        ctx.emit(later,"),
+    )
+    producer = stage.Producer(log)
+    with stage.service(stage.OLD, log, tmp_path, "--until-end") as first:
+        assert first.ended() == 0, first.complaint
+    asked = stage.wanted_in(tmp_path, new)
+    stage.command(asked, killed_after="ready")
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(stage.command, asked, fails=True)
+        for _ in range(50):
+            with stage.service(new, log, tmp_path) as broken:
+                assert broken.ended() == 1
+            if waits.done():
+                break
+        said = waits.result()
+    assert re.search(r"a process of version '2' has failed: .*'more'", said)
+    assert re.search(r"have failed before they had begun .*\(5 failures\), the last one by: .*'more'", said)
+    assert "run this command again: it resumes" in said
+    with stage.service(new, log, tmp_path, "--create-topics") as runs:
+        assert stage.command(asked)["done"]
+        producer.more(300)
+        stage.await_outputs(log, 599)
+        runs.signal(signal.SIGTERM)
+        assert runs.ended() == 0
 
 
 def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:

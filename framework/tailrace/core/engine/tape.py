@@ -51,7 +51,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN, RAISED = range(8)
 
 ALL, REFUSED = -1, -2
 
-FORMAT = 17
+FORMAT = 18
 """The format of cuts and tapes."""
 
 
@@ -138,6 +138,8 @@ class Cut(msgspec.Struct, array_like=True):
     """By input, of the records from the first that waits on: the offsets of those that were refused."""
     sent: dict[str, int] = {}
     """By operator, how many records it has sent to the app itself: see ``unit_ids``. "" passes on late events."""
+    within_drain: bool = False
+    """See ``TapeRecord.within_drain``."""
 
     @property
     def offsets(self) -> dict[str, int]:

@@ -434,6 +434,7 @@ class TaskState:
             within_drain=self._firing.is_due(),  # not at its end, or ended by a failure
             emitted=self._emitted,
         )
+        cut.within_drain = record.within_drain
         return CommitBatch(
             batch,
             index,

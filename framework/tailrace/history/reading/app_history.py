@@ -5,9 +5,11 @@ The service may be running meanwhile. Every read of a partition ends at the cut 
 
 from __future__ import annotations
 
+import logging
+import time
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeAlias
@@ -15,7 +17,7 @@ from typing import TypeAlias
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import InputsChangedError, UnknownTopicError
+from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError
 from tailrace.core.names import apps_in
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
@@ -24,8 +26,13 @@ from tailrace.history.reading.changelog import beginning, fold, last_cut
 from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import batches, scan, source
 from tailrace.history.reading.tape_records import tape_records
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import Ends, Log, TopicPartition
 from tailrace.state import MemoryStore
+
+_log = logging.getLogger("tailrace.service")
+_DRAIN_S = 30.0
+"""For so long a cut outside of drains is waited for."""
+_NAP_S = 0.1
 
 Origin: TypeAlias = tuple[int, int]
 """The origin of an output: the partition that emitted it, and its running number there."""
@@ -95,6 +102,30 @@ class AppHistory:
         if found is None:
             return Committed(None, self.log.start_offset(*place))
         return Committed(found.value, found.offset + 1)
+
+    def last_commits(self, ends: Callable[[], Ends], *, outside_drains: bool) -> tuple[Ends, list[Committed]]:
+        """The ends of topics at a consistent cut, and the last commits of all tasks there; none if ``ends`` lacks the changelog.
+        ``outside_drains``: one at which no task is within a drain. It is waited for; SnapshotMismatchError: in vain.
+        """
+        until_s, is_told = time.monotonic() + _DRAIN_S, not outside_drains
+        while True:
+            cut = ends()
+            changelogs = cut.offsets.get(self.plan.changelog_topic, ())
+            found = [self.committed(number, end=end) for number, end in enumerate(changelogs)]
+            within = [at for at, one in enumerate(found) if one.cut and tape.decode_cut(one.cut).within_drain]
+            if not within or not outside_drains:
+                return cut, found
+            said = f"the last commit of {self.plan.app!r} partition {within[0]} fell between two timers or events of one step"
+            if time.monotonic() > until_s:
+                raise SnapshotMismatchError(
+                    f"{said}: other code cannot continue there",
+                    hint="If the app is stopped, run the version that ran once with --until-end. If it works through many timers, wait "
+                    "for that.",
+                )
+            if not is_told:
+                _log.warning("%s: waiting for its next commits", said, extra={"app": self.plan.app})
+                is_told = True
+            time.sleep(_NAP_S)
 
     def tapes(self, partition: int, stop: int) -> Iterator[tape.TapeRecord]:
         """The tape of a partition that the log still has, up to record number ``stop`` (exclusive)."""

@@ -122,7 +122,7 @@ def check_version(plan: Plan, found: Upgrade | None) -> None:
             f"the app {plan.app!r} is being {'rolled back' if found.rollback else 'upgraded'} from version {found.old!r} to "
             f"{found.new!r}, and this is version {plan.version!r}",
             hint=f"Everything is committed. Start version {found.new!r}; it waits until it may run. If the upgrade was interrupted, "
-            "run the same 'tailrace upgrade' again, or give it up with --cancel.",
+            "run the same 'tailrace upgrade' again, or give it up with --cancel. When it was given up, start this version again.",
         )
     if plan.version in found.replaced_now:
         raise ReplacedVersionError(

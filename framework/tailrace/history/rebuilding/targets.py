@@ -61,7 +61,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     if request.order != "stages":
         check_history(plan.app, past.log, plan.inputs)
     order, notes = _order(request, past)
-    settled = msgspec.structs.replace(_last_commits(past, order, request.source.ends), notes=notes)
+    settled = msgspec.structs.replace(_last_commits(past, order, request), notes=notes)
     if base is not None:
         settled = msgspec.structs.replace(settled, base=base.manifest.id)
     if order == "stages":
@@ -70,21 +70,26 @@ def settle(request: Request, past: HistorySource) -> Settled:
         return settle_along_tape(request, past, base, settled)
 
 
-def _last_commits(past: HistorySource, order: SettledOrder, given: Ends | None) -> Settled:
-    """The last commits of all tasks as of one commit of the log, and the ends of all topics then."""
-    plan = past.plan
+def _last_commits(past: HistorySource, order: SettledOrder, request: Request) -> Settled:
+    """The last commits of all tasks as of one commit of the log, and the ends of all topics then. In stages no task may be within a
+    drain there, which other code may divide otherwise. Topics that ``source.ends`` lacks, as another version reads them, end now.
+    """
+    plan, given = past.plan, request.source.ends
     with past.compaction_paused():
         read = topics_of(plan, past.log)
         topics = note_of_topics(past.log, read)
-        ends = (past.ends(read) if given is None else given).offsets
-        targets: list[Target] = []
-        for number in range(plan.partitions):
-            if plan.changelog_topic not in ends:
-                targets.append(Target(number, None, None))
-                continue
-            found = past.committed(number, end=ends[plan.changelog_topic][number])
-            targets.append(Target(number, found.cut, found.position))
-    return Settled(order=order, targets=tuple(targets), ends=ends, topics=topics)
+
+        def ends() -> Ends:
+            if given is None:
+                return past.ends(read)
+            more = {} if {*read} <= given.offsets.keys() else past.ends(read).offsets
+            return given._replace(offsets={**more, **given.offsets})
+
+        is_free = order == "stages" and given is None and not request.limited
+        (_, offsets), found = past.last_commits(ends, outside_drains=is_free)
+    targets = [Target(number, one.cut, one.position) for number, one in enumerate(found)]
+    targets = targets or [Target(number, None, None) for number in range(plan.partitions)]
+    return Settled(order=order, targets=tuple(targets), ends=offsets, topics=topics)
 
 
 def _base(request: Request, past: HistorySource) -> Snapshot | None:

@@ -38,6 +38,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -149,6 +150,12 @@ def start_from(
     return _Task(plan, number, log, start, now_ms, check_owned).run()
 
 
+def _rows(history: AppHistory, number: int) -> Iterable[tuple[bytes, bytes]]:
+    found = history.committed(number, with_rows=True).rows
+    assert found is not None
+    return found.rows()
+
+
 class _Task:
     def __init__(
         self, plan: Plan, number: int, log: Log, start: Start, now_ms: int, check_owned: Callable[[], None]
@@ -242,7 +249,7 @@ class _Task:
             self._seed(self._cut.tape, self._cut.totals, None, committed)
             return "seeded"
         live = tape.decode_cut(before.value or b"")
-        check_same_moment(plan, log, self._snapshot, self._number, live, cuts_only=True)
+        check_same_moment(plan, self._snapshot, self._number, live)
         self._seed(live.tape, live.totals, None, committed, before)
         return "replaced"
 
@@ -296,7 +303,7 @@ class _Task:
             ]
         for number, live in enumerate(cuts):
             if live is not None:
-                check_same_moment(self._plan, self._log, self._snapshot, number, live)
+                check_same_moment(self._plan, self._snapshot, number, live, partial(_rows, history, number))
 
     # --- a new beginning
 

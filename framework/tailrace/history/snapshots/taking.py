@@ -18,6 +18,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from tailrace.core import rows
@@ -53,6 +54,8 @@ class TakingOptions:
     automatic: bool = False
     incremental: bool = False
     """Store only the changes since the latest snapshot, if that can be the parent."""
+    outside_drains: bool = False
+    """Wait until no task is within a drain."""
 
 
 def take_snapshot(
@@ -79,13 +82,12 @@ class _Taking:
             topics = topics_of(plan, self._log)
             noted = note_of_topics(self._log, topics)
             check_history(plan.app, self._log, plan.inputs)
-            ends = self._log.ends(topics).offsets
+            (_, ends), found = self._history.last_commits(
+                partial(self._log.ends, topics), outside_drains=options.outside_drains
+            )
             parent = self._parent() if options.incremental else None
             changelogs = ends[plan.changelog_topic]
-            cuts = {
-                number: self._history.committed(number, end=changelogs[number]).cut
-                for number in range(plan.partitions)
-            }
+            cuts = {number: one.cut for number, one in enumerate(found)}
             if not any(cuts.values()):
                 raise SnapshotMismatchError(
                     f"the app {plan.app!r} has never committed: there is no state yet", hint="Run it first."

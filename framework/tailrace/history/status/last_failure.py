@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ from tailrace.core.errors import (
     TaskOwnedError,
 )
 from tailrace.core.names import last_failure_of
-from tailrace.core.records import Output
-from tailrace.history.reading.stretches import last
+from tailrace.core.records import InputRecord, Output
+from tailrace.history.reading.stretches import last, scan
 from tailrace.log.interface import Log, StoredLog, TopicSettings
 
 _log = logging.getLogger("tailrace.service")
@@ -80,11 +80,27 @@ def last_failure(log: Log, app: str, commits: Iterable[tuple[int, int | None]]) 
     """The last failure that is not over. ``commits``: the tasks, each with the time of its last commit."""
     topic = last_failure_of(app)
     record = last(log, topic, 0) if topic in log.topics() else None
-    try:
-        found = None if record is None else _last_failure.decode(record.value or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # of another program
-        return None
-    if found is None:
+    if (found := _failure_in(record)) is None:
         return None
     concerned = [at_ms or 0 for number, at_ms in commits if found.partition in (None, number)]
     return None if concerned and min(concerned) > found.at_ms else found
+
+
+def failures_end(log: Log, app: str) -> int:
+    """Where ``failures_since`` finds those that are noted from now on."""
+    topic = last_failure_of(app)
+    return log.end_offset(topic, 0) if topic in log.topics() else 0
+
+
+def failures_since(log: Log, app: str, start: int) -> Iterator[LastFailure]:
+    """The failures noted at or after an offset."""
+    topic = last_failure_of(app)
+    yield from filter(None, map(_failure_in, scan(log, topic, 0, start) if topic in log.topics() else ()))
+
+
+def _failure_in(record: InputRecord | None) -> LastFailure | None:
+    """None: there is none, or the record is of another program."""
+    try:
+        return None if record is None else _last_failure.decode(record.value or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

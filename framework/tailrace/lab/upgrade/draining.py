@@ -1,17 +1,22 @@
-"""The old version handles the messages that are under way when it has been stopped, and reads no more of its other inputs.
+"""The old version handles what is under way when it has been stopped, and reads no more of its inputs from outside.
 
-A rebuild in stages knows no messages that old code has sent: at the moment at which the new code takes over, none may be left.
+A rebuild in stages knows no messages that old code has sent: at the moment at which the new code takes over, none may be left. Nor may
+a task be within a drain, which other code may divide otherwise.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.engine.stages import own_inputs
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.upgrades import Upgrade
 from tailrace.log.interface import Fetch, Reader
+from tailrace.log.opening import open_log
 from tailrace.runtime.host import Host
 from tailrace.runtime.inputs import WatchedReader
 from tailrace.runtime.options import ServiceOptions
@@ -51,8 +56,12 @@ class _Draining(Host):
         return _OwnInputs(self.log.live_reader(), frozenset(kept))
 
 
-def drain(plan: Plan, log: str, reference: str) -> None:
-    """Handle what the app has sent to itself."""
-    with TemporaryDirectory(prefix="tailrace-drain-") as state:
-        options = ServiceOptions(app=reference, log=log, state=Path(state), until_end=True)
-        _Draining(options, plan).run()
+def drain(plan: Plan, log: str, reference: str, *, messages: bool) -> None:
+    """End what the last commits have left within a drain; with ``messages``, handle what the app has sent to itself."""
+    with closing(open_log(log)) as opened:
+        history = AppHistory(plan, opened)
+        cuts = [history.committed(number).cut for number in range(plan.partitions)]
+    if messages or any(tape.decode_cut(one).within_drain for one in cuts if one):
+        with TemporaryDirectory(prefix="tailrace-drain-") as state:
+            options = ServiceOptions(app=reference, log=log, state=Path(state), until_end=True)
+            _Draining(options, plan).run()

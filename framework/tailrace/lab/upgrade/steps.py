@@ -5,27 +5,27 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
 
     step                                             noted by                          killed before the next step
     1  begun     new processes wait                  the log                           old runs
-    2  before    a snapshot of old                   ``upgrade-ID-before``             old runs
-    3  round     rebuild new, then catch up, until   ``upgrade-ID-N``, one for each    old runs; the round is resumed (see
-                 the rest is small; each time, its   round, and the changelog of new;  ``rebuilding.driver``, ``generation``)
-                 rows are written; what old has      ``upgrade-ID-near``
-                 changed meanwhile
-    4  fenced    old processes commit and end        the log                           nobody runs
-    5  last      when nobody owns a task: in         ``upgrade-ID-last``               nobody runs
-                 stages, old handles its
-                 messages; the last round, to the    and the changelog of new
-                 end, and its rows
-    6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
-    7  verified  both stand at one moment            nothing: it is compared again     nobody runs
-    8  ready                                         the log                           new processes run: the state is in their
+    2  round     old is kept at a cut, outside of    ``upgrade-ID-N`` of each, one     old runs; the round is resumed (see
+                 drains; new is brought to it, and   for each round, and the           ``rebuilding.driver``, ``generation``)
+                 its rows are written; both are      changelog of new
+                 compared. Until the rest is small
+    3  fenced    old processes commit and end        the log                           nobody runs
+    4  last      when nobody owns a task: old ends   ``upgrade-ID-last`` of each,      nobody runs
+                 its drains and, if new goes in      and the changelog of new
+                 stages, handles its messages;
+                 then a round
+    5  ready                                         the log                           new processes run: the state is in their
                                                                                        changelog; that of old is closed
-    9  done      all tasks have begun with it        the log                           new runs
+    6  done      all tasks have begun with it        the log                           new runs
 
-New is another version, so its rounds go in stages, each from the snapshot of the round before: 5 costs what has happened since
-then, and to read and write the rows once; 6 what has happened since ``near``. If operators feed each other there are no stages, and
+A round: ``kept``, ``round``, ``written``, ``verified``. Those before 3 rehearse 4: a mismatch is found while old runs. Only messages
+under way between old's tasks are not compared before 4. Two mismatches may pass by themselves, at a later cut; the third one is raised.
+
+New is another version, so its rounds go in stages, each from the snapshot of the round before: 4 costs what has happened since
+then, and to read and write the rows once. If operators feed each other there are no stages, and
 new follows the tape: that ends at the first result that is not the one of old.
 
-Up to 7 it can be given up: old runs, and nothing of it was changed. If 5 to 7 fail, it is given up by itself. From 8 on the
+Up to 4 it can be given up: old runs, and nothing of it was changed. If 4 fails, it is given up by itself. From 5 on the
 way back is a *rollback*: an upgrade to old whose first round begins with the state that was kept. That one stands at the
 same moment as the state of new that has replaced it, so the tape since then follows it as well.
 """
@@ -39,22 +39,24 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.core.errors import TailraceError, TaskOwnedError
+from tailrace.core.errors import SnapshotMismatchError, TailraceError, TaskOwnedError
 from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
+from tailrace.history.status.last_failure import failures_end
 from tailrace.lab.upgrade.generation import close_generation
+from tailrace.lab.upgrade.tasks import SnapshotAt
 from tailrace.lab.versions import About, Version
-from tailrace.log.interface import StoredLog, Writer
+from tailrace.log.interface import Ends, StoredLog, Writer
 from tailrace.state.snapshots import Manifest, Place, Snapshots
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 _SMALL_S = 1.0
 """A round that takes no longer is small enough to be the last but one."""
-_ROUNDS = 10
+_MISMATCHES = 3
 _ROWS_IN_MEMORY = 500_000
 _NAP_S = 0.05
 _TELL_S = 15.0
@@ -92,11 +94,13 @@ class Sides(NamedTuple):
         """Where the states of old are."""
         return (Place.at(self.uri) / "kept").uri
 
-    def request(self, order: Order, base: tuple[str, str] | None, name: str | None = None) -> Request:
-        """A rebuild of new; ``base``: from the snapshot of this URI and id."""
-        source = (
-            Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
-        )
+    def request(
+        self, order: Order, base: SnapshotAt | None, name: str | None = None, ends: Ends | None = None
+    ) -> Request:
+        """A rebuild of new from a snapshot."""
+        source = Source(log=self.place, ends=ends)
+        if base is not None:
+            source = replace(source, base=base[0], base_id=base[1])
         to = Destination(uri=self.uri, name=name)
         return Request(app=self.new.place.reference, source=source, to=to, order=order)
 
@@ -114,25 +118,26 @@ class Steps:
         self._sides, self._upgrade, self._before = sides, upgrade, before
         self._writer, self._say, self._reached = writer, say, reached
         self._app, self._log = sides.old_is.app, sides.log
-        self._snapshots = Snapshots(sides.uri, self._app)
+        self._snapshots, self._kept = Snapshots(sides.uri, self._app), Snapshots(sides.kept_uri, self._app)
+        self._failed_from = failures_end(self._log, self._app)
+        """Before new may begin: see ``failures_since``."""
         self.report = UpgradeReport(app=self._app, old=upgrade.old, new=upgrade.new)
 
     def run(self) -> UpgradeReport:
-        """All steps that are not done. Raises what a rebuild raises, and SnapshotMismatchError."""
+        """All steps that are not done. Raises what a rebuild raises, SnapshotMismatchError, and WorkerLostError."""
         steps: list[UpgradeStep] = ["begun", "fenced", "ready", "done"]
         at = steps.index(self._upgrade.step)
         if at == 0:
             self._note("begun")
-            self._old("keep", str, uri=self._sides.kept_uri, name=self._named("before"))
-            self._reached("before")
             self._catch_up()
-            self._old("keep", str, uri=self._sides.kept_uri, name=self._named("near"))
             self._note("fenced")
         if at <= 1:
             try:
                 self._cut_over()
-            except TailraceError:
+            except TailraceError as error:
                 self.give_up()
+                again = f"The upgrade was given up. Start version {self._upgrade.old!r} again: it continues where it was."
+                error.hint = f"{again} {error.hint or ''}".rstrip()
                 raise
         self._await_new()
         self._note("done")
@@ -166,36 +171,42 @@ class Steps:
 
     def _catch_up(self) -> None:
         """Rounds until one is small, or not much shorter than the one before."""
-        before_s = float("inf")
-        for _ in range(_ROUNDS):
+        before_s, mismatches = float("inf"), 0
+        while True:
             begun_s, made = time.monotonic(), self._made()
-            self._round(self._named(len(made)), made)
-            self._write_state()
+            kept = self._round(str(len(made)))
+            try:
+                self._verify(kept, under_way=[*self._sides.old_is.own, *self._sides.new_is.own])
+            except SnapshotMismatchError as error:
+                mismatches += 1
+                if mismatches == _MISMATCHES:
+                    raise
+                self._say(f"{error.what}. Comparing at the next cut")
+                continue
             took_s = time.monotonic() - begun_s
             if made and (took_s < _SMALL_S or took_s > before_s / 2):
                 return
             before_s = took_s
 
-    def _round(self, name: str, made: Sequence[Manifest]) -> None:
-        """Rebuild from the last round that was ``made`` to the present, unless this one was."""
-        if any(one.name == name for one in made):
-            return
-        self._say(f"{name}: rebuilding the state of version {self._upgrade.new!r}")
-        if made:
-            order: Order = "stages" if made[-1].source == "stages" else "tape"
-            # A small state is quicker without further processes.
-            is_small = (
-                sum(file.rows for one in made for task in one.tasks for file in task.files) <= _ROWS_IN_MEMORY
-            )
-            self._rebuild(order, (self._sides.uri, made[-1].id), name, is_small=is_small)
-        elif not self._upgrade.rollback:
-            self._rebuild("auto", None, name)
-        else:
-            assert self._before is not None
-            uri, kept = self._sides.kept_uri, self._before.kept
-            base = uri, self._new("kept_beginning", str, uri=uri, kept=kept, name=self._named("from"))
-            self._rebuild("auto", base, name)
-        self._reached("round")
+    def _round(self, which: str, reached: str = "round") -> SnapshotAt:
+        """Keep old at a cut, and bring new to it, from the last round; what was done before is used. Returns the state of old."""
+        name, made, uri = self._named(which), self._made(), self._sides.kept_uri
+        kept = uri, self._old("keep", str, uri=uri, name=name)
+        self._reached("kept")
+        if all(one.name != name for one in made):
+            self._say(f"{name}: rebuilding the state of version {self._upgrade.new!r}")
+            manifest = self._kept.open(kept[1]).manifest
+            self._rebuild(made, name, Ends(0, manifest.ends))
+            self._reached(reached)
+        self._write_state()
+        return kept
+
+    def _verify(self, kept: SnapshotAt, under_way: Sequence[str] = ()) -> None:
+        """Compare the last round with the state of old. Raises SnapshotMismatchError."""
+        given = {"made": (self._sides.uri, self._made()[-1].id), "old": kept, "under_way": under_way}
+        timers = self._sides.old_is.timers or self._sides.new_is.timers
+        self._sides.new.ask("verify", type(None), timers=timers, **given)
+        self._reached("verified")
 
     def _write_state(self) -> None:
         """Write what the last round has changed into the changelog of new. Raises FencedError: another command has taken over."""
@@ -204,10 +215,20 @@ class Steps:
         self._new("write_generation", int, **given)
         self._reached("written")
 
-    def _rebuild(
-        self, order: Order, base: tuple[str, str] | None, name: str, *, is_small: bool = False
-    ) -> None:
-        request, where = self._sides.request(order, base, name), self._sides.where
+    def _rebuild(self, made: Sequence[Manifest], name: str, ends: Ends) -> None:
+        """Rebuild new from the last round that was ``made`` to ``ends``."""
+        order: Order = "auto"
+        base, where, is_small = None, self._sides.where, False
+        if made:
+            order, base = "stages" if made[-1].source == "stages" else "tape", (self._sides.uri, made[-1].id)
+            # A small state is quicker without further processes.
+            rows = sum(file.rows for one in made for task in one.tasks for file in task.files)
+            is_small = rows <= _ROWS_IN_MEMORY
+        elif self._upgrade.rollback:
+            assert self._before is not None
+            uri, kept = self._sides.kept_uri, self._before.kept
+            base = uri, self._new("kept_beginning", str, uri=uri, kept=kept, name=self._named("from"))
+        request = self._sides.request(order, base, name, ends)
         if base is not None:  # a session of Spark takes longer to start than the round
             where = Where(workers=where.workers)
         if is_small:
@@ -221,19 +242,13 @@ class Steps:
         self._say(f"waiting until the processes of version {self._upgrade.old!r} have ended")
         self._await_nobody()
         self.report.stopped_s = -time.monotonic()
-        made, last = self._made(), self._named("last")
-        if made[-1].source == "stages" and self._sides.old_is.own and made[-1].name != last:
-            self._old("drain", type(None), reference=self._sides.old.place.reference)
-        self._round(last, made)
-        self._write_state()
-        self._reached("last")
-        state = self._made()[-1].id
-        kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
-        self._reached("kept")
-        timers = self._sides.old_is.timers or self._sides.new_is.timers
-        self._new("verify", type(None), snapshot=state, timers=timers)
-        self._reached("verified")
-        self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
+        if not any(one.name == self._named("last") for one in self._kept.list()):
+            messages = self._made()[-1].source == "stages" and bool(self._sides.old_is.own)
+            self._old("drain", type(None), reference=self._sides.old.place.reference, messages=messages)
+        kept = self._round("last", "last")
+        self._verify(kept)
+        self._upgrade = replace(self._upgrade, snapshot=self._made()[-1].id, kept=kept[1])
+        self._failed_from = failures_end(self._log, self._app)
         self._note("ready")
 
     def _await_nobody(self) -> None:
@@ -257,6 +272,7 @@ class Steps:
         old, new = (changelog_of(self._app, one) for one in (self._upgrade.before, self._upgrade.generation))
         close_generation(self._log, old, new)
         self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
-        self._new("await_begun", type(None), snapshot=self._upgrade.snapshot)
+        given = {"snapshot": self._upgrade.snapshot, "failed_from": self._failed_from}
+        self._new("await_begun", type(None), **given)
         if self.report.stopped_s:
             self.report.stopped_s += time.monotonic()
