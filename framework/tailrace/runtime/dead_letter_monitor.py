@@ -4,7 +4,7 @@ Theory. The monitor reads the app's dead-letter topic from its end at the start 
 not attempts, whichever process wrote them and however often a worker was restarted. A replay or a rebuild writes no dead
 letters, so it logs none. There is one monitor for the whole app, in the process of the service or of the supervisor.
 
-The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run
+Of many letters, a look reads the next ``_AT_ONCE`` of each partition. Letters not yet read at the end of the run
 are counted by their offsets.
 
 A look must not wait for a transaction that hides letters: it may be that of this process, which cannot commit meanwhile. So looks
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -29,9 +29,9 @@ from tailrace.log.interface import Reader, ServiceLog, TopicPartition
 _log = logging.getLogger("tailrace.dead_letters")
 
 TELL_S = 10.0
-_AT_ONCE = 500
-_LOOK_BUDGET_S, _FINISH_BUDGET_S = 0.05, 5.0
-"""Limit of the reading time of a look, and of the last one, after which the process exits."""
+_AT_ONCE = 100
+_FINISH_S = 5.0
+"""Limit of the reading time at the end of the run."""
 _MOST_KINDS = 50
 """Limit of the kinds that are logged one by one. An app that creates classes of exceptions has more."""
 
@@ -90,8 +90,6 @@ class DeadLetterMonitor:
         self._reader: Reader = log.live_reader()
         for number, offset in self._positions.items():
             self._reader.seek(self._topic, number, offset)
-        self._unread: deque[int] = deque()
-        """Partitions that the last look had no time for: the next begins with them."""
         self._told_s = monotonic_s()
         self._told: Counter[Kind] = Counter()
         """The counts when they were last logged."""
@@ -101,7 +99,7 @@ class DeadLetterMonitor:
     def look(self) -> None:
         """Log new letters. Raises nothing: letters that cannot be read now are read later."""
         try:
-            self._read(_LOOK_BUDGET_S, waits=False)
+            self._read(waits=False)
         except TailraceError as error:
             _log.debug("the dead letters cannot be read now: %s", error)
         now_s = self._monotonic_s()
@@ -123,7 +121,10 @@ class DeadLetterMonitor:
             self._reader = self._log.reader(
                 {TopicPartition(self._topic, number): at for number, at in self._positions.items()}
             )
-            if self._read(_FINISH_BUDGET_S, waits=True):
+            until_s = self._monotonic_s() + _FINISH_S
+            while (more := self._read(waits=True)) and self._monotonic_s() < until_s:
+                pass
+            if more:
                 ends = {number: self._log.end_offset(self._topic, number) for number in self._positions}
                 self.counts[_OTHERS] += sum(ends[number] - at for number, at in self._positions.items())
         except TailraceError as error:
@@ -138,13 +139,10 @@ class DeadLetterMonitor:
     def _about(self) -> dict[str, object]:
         return {"app": self._app, "see": f"tailrace dead-letters list {self._app}"}
 
-    def _read(self, budget_s: float, *, waits: bool) -> bool:
-        """Read what is new, some of each partition in turn; whether something was left when the time was over."""
-        until_s = self._monotonic_s() + budget_s
-        unread = self._unread or deque(self._positions)
-        self._unread = unread
-        while unread and self._monotonic_s() < until_s:
-            number = unread[0]
+    def _read(self, *, waits: bool) -> bool:
+        """Read what is new, some of each partition. Returns whether there may be more."""
+        left = False
+        for number in self._positions:
             more = True
             try:
                 records, next_offset, more, _ = self._reader.fetch(self._topic, number, _AT_ONCE)
@@ -155,10 +153,8 @@ class DeadLetterMonitor:
             for record in records:
                 self._count(letters.read(self._app, number, record))
             self._positions[number] = next_offset
-            unread.popleft()
-            if more:
-                unread.append(number)
-        return bool(unread)
+            left = left or more
+        return left
 
     def _count(self, letter: DeadLetter) -> None:
         kind = kind_of(letter)
