@@ -42,10 +42,9 @@ def test_damage_is_found_with_its_place_and_what_to_do_and_is_never_read_past(fo
 
 def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_path) -> None:
     said = done("log", "copy", tmp_path / "copy", "--log", folder).out
-    size = (tmp_path / "copy" / DATABASE).stat().st_size
-    assert said == f"Copied to {tmp_path / 'copy'}: 1 topic, as of commit 6, {size:,} bytes.\n"
+    assert said == f"Copied to {tmp_path / 'copy'}, as of commit 6.\n"
     (as_json,) = done("log", "copy", "--json", tmp_path / "other", "--log", folder).lines
-    assert as_json == {"folder": str(tmp_path / "other"), "topics": 1, "commits": 6, "bytes": size}
+    assert as_json == {"folder": str(tmp_path / "other"), "commits": 6}
     assert [path.name for path in (tmp_path / "copy").iterdir()] == [DATABASE]
     first, second = (done("log", "dump", "t", "--log", one).out for one in (folder, tmp_path / "copy"))
     assert first == second

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
@@ -217,10 +216,9 @@ def copy(*, target: Path, as_json: bool, folder: Path) -> None:
     """
     with closing(FolderLog(folder, create=False)) as log:
         log.verify()
-        done = log.copy_to(target)
-    topics, size = counted(done.topics, "topic"), counted(done.bytes, "byte")
-    line = f"Copied to {target}: {topics}, as of commit {done.commits:,}, {size}."
-    tell({"folder": str(target), **asdict(done)}, [line], as_json=as_json)
+        commits = log.copy_to(target)
+    said = {"folder": str(target), "commits": commits}
+    tell(said, [f"Copied to {target}, as of commit {commits:,}."], as_json=as_json)
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -30,18 +29,7 @@ _OF_A_NETWORK = frozenset(
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A copy of a log."""
-
-    topics: int
-    commits: int
-    """Number of the last commit that the copy has."""
-    bytes: int
-    """Size of its file."""
-
-
-def copy_log(log: Path, folder: Path) -> Copied:
+def copy_log(log: Path, folder: Path) -> int:
     """See ``EmbeddedLog.copy_to``."""
     making = folder / MAKING
     if log.resolve() in (folder.resolve(), *folder.resolve().parents):
@@ -59,8 +47,7 @@ def copy_log(log: Path, folder: Path) -> Copied:
             raise of_copy(error, folder, connection.system_errno) from error
         put_in_place(making)
     with closing(opened(folder / DATABASE)) as connection:
-        rows = Rows(connection, folder / DATABASE)
-        return Copied(len(rows.topics()), rows.state().commits, (folder / DATABASE).stat().st_size)
+        return Rows(connection, folder / DATABASE).state().commits
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tailrace.core.errors import CorruptLogError, TopicMismatchError
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
-from tailrace.log.embedded.copying import Copied, check_machine, copy_log
+from tailrace.log.embedded.copying import check_machine, copy_log
 from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.embedded.lock import NoteFile
@@ -251,10 +251,11 @@ class EmbeddedLog(PlainLog):
         with self.compaction_paused(), self._view.moment("verifying the log") as rows:
             _verify(rows)
 
-    def copy_to(self, folder: Path | str) -> Copied:
+    def copy_to(self, folder: Path | str) -> int:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
 
         A copy is one file. It can be read on any file system; the first process that writes to it makes it a log of its machine.
+        Returns the number of its last commit.
 
         Raises:
             LogUnavailableError: The copy cannot be written. What was written of it is removed.
