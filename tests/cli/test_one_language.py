@@ -18,7 +18,7 @@ from tests.cli.commands import ALL
 DIFFERENT: dict[str, dict[str, Any]] = {
     "--snapshots": {"run": "takes no snapshots unless it says where"},
     "--workers": dict.fromkeys(
-        ("ab", "rebuild", "upgrade"),
+        ("ab", "rebuild", "upgrade", "export", "sql"),
         "as many as there are cores: a service shares the machine, a rebuild is alone",
     ),
     "--app": dict.fromkeys(
