@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,16 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.stages import Stages
-from tailrace.core.errors import OptionError
+from tailrace.core.errors import OffsetGoneError, OptionError, StateUnavailableError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding import sends, stage_unit
 from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.planning import plan_rebuild
+from tailrace.history.rebuilding.results import UnitResult
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import any_app, lived
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.planted import FAR_MS, app_of, fed
@@ -323,3 +331,43 @@ def test_records_of_others_in_a_topic_of_the_app_have_the_ids_that_they_have_in_
         monkeypatch.setattr(sends, "_HELD", held)
         _, snapshot = done(tmp_path, app, order="stages", name=f"held-{held}")
         assert lived.fields(rebuilt(snapshot)) == wanted
+
+
+# --- what happens to log and disk meanwhile
+
+
+def test_retention_that_deletes_during_a_rebuild_is_an_error_in_each_stage(tmp_path: Path) -> None:
+    app = any_app.place(_twice())
+    lived.append(tmp_path, encoded("events", [Event("a", 1_000 * n) for n in range(1, 30)]), {"events": 1})
+
+    class Deleting(LocalEngine):
+        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
+            if units[0].stage == stage:
+                with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+                    log.delete_before("events", 0, 4 + stage)
+            yield from super().run(units, on_progress)
+
+    for stage in (0, 1):
+        asked = lived.request(tmp_path, app, order="stages", after_deleted=stage > 0, name=f"stage-{stage}")
+        with pytest.raises(OffsetGoneError, match="'events'"):
+            rebuild(asked, Deleting(1))
+        assert not Snapshots(asked.to.uri, "twice").list()
+
+
+def test_a_disk_that_fills_publishes_nothing_and_the_same_command_goes_on_after(tmp_path: Path) -> None:
+    app = f"{__name__}:ahead"
+    some = [Event(f"k{n % 7}", 1_000 + 5 * n - n * 37 % 40) for n in range(8_000)]
+    lived.append(tmp_path, encoded("events", some), {"events": 2, "more": 2})
+    _, wanted = done(tmp_path, app, order="stages", as_of_ms=FAR_MS, name="roomy")
+    asked = lived.request(tmp_path, app, order="stages", as_of_ms=FAR_MS, name="filled", store="memory")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))  # the log takes 32 KiB beside itself
+    try:
+        with pytest.raises(StateUnavailableError, match=r"no space|too large"):
+            rebuild(asked, LocalEngine(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [one.name for one in Snapshots(asked.to.uri, "ahead").list()] == ["roomy"]
+    report = rebuild(asked, LocalEngine(1))
+    assert report.resumed
+    assert rebuilt(lived.opened(asked, report)) == rebuilt(wanted)

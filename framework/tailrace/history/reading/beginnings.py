@@ -18,7 +18,7 @@ A live task does not begin, it resumes: see ``runtime.restore``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -127,12 +127,14 @@ def taped_beginning(
 
 
 def stages_beginning(
-    history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
+    history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, starts: Mapping[str, int]
 ) -> Beginning:
-    """The beginning in stages, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any."""
+    """The beginning in stages, after those records that imported rows stand for. ``end``: the service's last cut, if any. ``starts``:
+    by input, where the log began when the rebuild was settled; what it has deleted since is missed where it is read.
+    """
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
-    positions = {name: history.log.start_offset(name, partition) for name in inputs}
+    positions = dict(starts)
     for place, offset in handed_over(history.log, positions, positions).items():
         if place.partition == partition:
             positions[place.topic] = max(offset, positions[place.topic])

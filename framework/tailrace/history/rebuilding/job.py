@@ -56,6 +56,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None = None
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
+    starts: dict[str, list[int]] = {}
+    """In stages: by input and partition, the first offset that the log has."""
     clock_ms: int | None = None
     """In stages: when the rebuild began. Event times are compared with it."""
     stages: int = 0

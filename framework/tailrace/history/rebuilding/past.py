@@ -35,7 +35,8 @@ class HistorySource(AppHistory):
             check_base(self.plan, self.log, asked, number, end, taped=job.order == "tape")
         if job.order == "stages":
             inputs = [one.name for one in self.plan.inputs if one.name in job.ends]
-            begun = stages_beginning(self, number, end, asked, inputs)
+            starts = {name: job.starts[name][number] for name in inputs}
+            begun = stages_beginning(self, number, end, asked, starts)
             if begun.snapshot is not None:
                 check_reads(self.log, begun.snapshot, number, inputs)
             return begun

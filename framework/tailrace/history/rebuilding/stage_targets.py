@@ -58,6 +58,9 @@ def settle_in_stages(
     for entry in () if base is None else base.manifest.tasks:
         cut = tape.decode_cut(entry.cut) if entry.cut else None
         check_after_beginning(plan, request.until, entry.partition, base, cut, asked=True)
+    read = [one.name for one in plan.inputs if one.name in settled.ends]
+    starts = {name: [log.start_offset(name, one) for one in range(len(settled.ends[name]))] for name in read}
+    settled = replace(settled, starts=starts)
     notes = list(settled.notes)
     for target in settled.targets if base is None else ():
         notes += [said for said in check_not_edited(past, target.partition, target.cut) if said not in notes]
@@ -341,8 +344,7 @@ def _deleted(one: InputPlan, request: Request, log: Log, settled: Settled) -> It
     """Find deleted records of an input: raise an error, or, if the request accepts it, return notes."""
     if one.name not in settled.ends or request.source.base is not None or one.is_inbox:
         return
-    for number in range(len(settled.ends[one.name])):
-        start = log.start_offset(one.name, number)
+    for number, start in enumerate(settled.starts[one.name]):
         if start and not request.source.after_deleted:
             raise gone(log, one.name, number, 0, "rebuild", WITHOUT_DELETED)
         if start:
