@@ -47,7 +47,7 @@ _STAGES = {"task": "replaying", "stage": "running in stages"}
     default="auto",
     show_default=True,
     help="Order of the inputs: that of the service (tape), or by event time (stages); auto: the tape if "
-    "there is one.",
+    "this version has written its end.",
 )
 @tables_option
 @failure_options

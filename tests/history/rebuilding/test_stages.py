@@ -14,7 +14,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.stages import Stages
-from tailrace.core.errors import OffsetGoneError, OptionError, StateUnavailableError
+from tailrace.core.errors import BadRecordError, OffsetGoneError, OptionError, StateUnavailableError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding import sends, stage_unit
 from tailrace.history.rebuilding.driver import rebuild
@@ -329,8 +329,59 @@ def test_records_of_others_in_a_topic_of_the_app_have_the_ids_that_they_have_in_
     assert len(wanted["Drawn", "a"]["ids"]) == 12
     for held in (2, 200_000):
         monkeypatch.setattr(sends, "_HELD", held)
-        _, snapshot = done(tmp_path, app, order="stages", name=f"held-{held}")
+        report, snapshot = done(tmp_path, app, order="stages", name=f"held-{held}")
         assert lived.fields(rebuilt(snapshot)) == wanted
+        assert "5 records of others in more partition 0, which the app writes itself" in str(report.notes)
+    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+        log.delete_before("more", 0, 2)
+    with pytest.raises(OffsetGoneError, match="'more'"):
+        done(tmp_path, app, order="stages")
+    report, _ = done(tmp_path, app, order="stages", after_deleted=True)
+    assert "offsets 0 to 1 of more partition 0 are deleted, and left out" in report.notes
+
+
+def _telling(*, told: bool) -> tr.App:
+    app = tr.App("telling", partitions=1)
+    events = app.topic("events", Event, key="key", event_time="at", out_of_order=0)
+
+    class Hears(tr.Actor, order="event-time"):
+        n: int = 0
+
+        @tr.on_message
+        def told(self, message: Told, ctx: tr.Context[str]) -> None:
+            self.n += message.n
+
+    if told:
+        app.actor(Hears)
+
+    @app.process(events, emits=[Hears] if told else [])
+    def tell(event: Event, ctx: tr.Context[str]) -> None:
+        if told:
+            ctx.send(Hears, event.key, Told(1))
+
+    @app.actor
+    class Other(tr.Actor, order="event-time"):
+        n: int = 0
+
+        @tr.process(events)
+        def event(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.n += 1
+
+    return app
+
+
+def test_a_message_in_flight_at_the_base_for_an_actor_that_is_gone_is_refused(tmp_path: Path) -> None:
+    lived.append(tmp_path, encoded("events", [Event("a", 1_000), Event("a", 2_000)]), {"events": 1})
+    _, base = done(tmp_path, any_app.place(_telling(told=True)), order="stages", name="base")
+    assert [*base.messages(0)], "the last message waits"
+    with pytest.raises(BadRecordError, match="a message for 'Hears', which this app does not have"):
+        done(
+            tmp_path,
+            any_app.place(_telling(told=False)),
+            order="stages",
+            base=str(tmp_path / "snapshots"),
+            base_id="base",
+        )
 
 
 # --- what happens to log and disk meanwhile

@@ -12,8 +12,7 @@ that depends on the records alone, so every rebuild comes to the same bytes. It 
     clock        the highest record timestamp so far. In an app with timers or lifetimes of processing time it is read before each record
                  that raises it, in any other before each thousandth record, as a service reads it once for a slice. A timestamp
                  more than a day after the rebuild's beginning does not count
-    future       an event whose time is further ahead of the rebuild's beginning than ``ahead_of_clock`` is
-                 refused, and so are those that the service has refused as from the future
+    future       an event whose time is further ahead of the rebuild's beginning than ``ahead_of_clock`` is refused
     upstream     a watermark that others have published is applied when all records before its position have been read. What is
                  sent comes in the order of time, so its watermark is just behind what was read
 

@@ -76,14 +76,18 @@ class RedrivenHistory:
             yield one._replace(offset=number)
 
     def in_flight(self, record: InputRecord) -> Iterator[tuple[InputRecord, int | None]]:
-        """A record that was in flight at the base; one that is addressed has its event time."""
+        """A record that was in flight at the base; one that is addressed has its event time. For an operator that the app does not have
+        any more it is refused, in the first stage.
+        """
         redriven = redriven_in(record.headers)
         if redriven is None:
             yield record, None
-        elif not redriven.letter and (operators := [one for one in redriven.operators if one in self._here]):
-            ((_, time_ms, _, _, _),) = self._decode([record])
-            header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(operators)))
-            yield record._replace(headers=(header, *record.headers[1:])), time_ms
+        elif not redriven.letter:
+            gone = {one for one in redriven.operators if self._is_first and one not in self._numbers}
+            for names in ({one for one in redriven.operators if one in self._here}, gone):
+                header = redriven_header(msgspec.structs.replace(redriven, operators=tuple(sorted(names))))
+                here = record._replace(headers=(header, *record.headers[1:]))
+                yield from ((here, time_ms) for _, time_ms, *_ in self._decode([here]) if names)
 
     def _left(self, record: InputRecord) -> InputRecord | None:
         """What is left of a record, for the operators that have to handle it."""

@@ -13,11 +13,13 @@ position from which on it holds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
 import msgspec
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
@@ -113,6 +115,8 @@ class StageHistory:
         self._names = frozenset(past.plan.operators[one].name for one in here)
         self._channels = stages.channels(unit.stage)
         inbox = past.plan.inbox_topic
+        self.of_others = Counter[str]()
+        """By topic that the app writes, the number of records of others."""
         self.read = [one.name for one in past.plan.inputs if one.name == inbox or {*one.touches} & here]
         """The inputs of the stage."""
 
@@ -193,12 +197,27 @@ class StageHistory:
             {one: found.marks[name] for one, name in names.items() if name in found.marks}, found.clock_ms
         )
 
+    def _is_for_here(self, channel: str) -> bool:
+        """Whether messages of a channel are for an actor of this stage. Those for none that the app has are refused in the first."""
+        if self._stage == 0 and channel not in self._plan.sources[len(self._plan.inputs) :]:
+            return True
+        return channel in self._channels
+
+    def notes(self) -> Iterator[str]:
+        """Notes about what has been read."""
+        for name, count in sorted((+self.of_others).items()):
+            yield (
+                f"{counted(count, 'record')} of others in {name} partition {self._number}, which the app writes itself, "
+                f"{'is' if count == 1 else 'are'} taken in the order of event time: none is late here"
+            )
+
     def _others(self, to: InputPlan, others: _Others) -> Iterator[Sent]:
         """The records of an own input that no stage sends, for the operators of this one."""
         for record, time_ms in others.records(to.name):
             is_addressed = redriven_in(record.headers) is not None
-            if to.is_inbox and not is_addressed and channel_of(to, record.value) not in self._channels:
+            if to.is_inbox and not is_addressed and not self._is_for_here(channel_of(to, record.value)):
                 continue
+            self.of_others[to.name] += not to.is_inbox and origin_of(record, self._plan.app.encode()) is None
             sent = sent_of(to, record, self._ids[to.name].tail_of(record))
             yield sent if time_ms is None else (time_ms, *sent[1:])
 

@@ -22,7 +22,7 @@ from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.stages import Stages, own_inputs
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
-from tailrace.core.names import redriven_of
+from tailrace.core.names import is_own, redriven_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.dead_letters.redriving import open_letters
 from tailrace.history.reading.beginnings import check_not_edited
@@ -65,14 +65,15 @@ def settle_in_stages(
     for target in settled.targets if base is None else ():
         notes += [said for said in check_not_edited(past, target.partition, target.cut) if said not in notes]
     for one in plan.inputs:
-        if one.name not in own:
-            _check_input(one, plan, log, settled)
-            notes += _deleted(one, request, log, settled)
-            if (topic := log.topics().get(one.name)) is not None and topic.compacted:
-                notes.append(
-                    f"{one.name} is compacted: records that it no longer has are left out, and the state may "
-                    "differ from that of a service that has read them"
-                )
+        _check_input(one, plan, log, settled, is_own=one.name in own)
+        if is_own(one.name, plan.app):
+            continue
+        notes += _deleted(one, request, log, settled)
+        if (topic := log.topics().get(one.name)) is not None and topic.compacted:
+            notes.append(
+                f"{one.name} is compacted: records that it no longer has are left out, and the state may "
+                "differ from that of a service that has read them"
+            )
     if own:
         notes.append(
             "what the app sends to itself comes from this code, and not from what is recorded: in "
@@ -321,9 +322,9 @@ def _check_in_flight(base: Snapshot, plan: Plan, settled: Settled) -> None:
         )
 
 
-def _check_input(one: InputPlan, plan: Plan, log: Log, settled: Settled) -> None:
-    """Check that the log has an input, with the partitions of the app."""
-    if one.name not in settled.ends and not one.is_inbox:
+def _check_input(one: InputPlan, plan: Plan, log: Log, settled: Settled, *, is_own: bool) -> None:
+    """Check that the log has an input, with the partitions of the app. One that the app writes need not be there."""
+    if one.name not in settled.ends and not one.is_inbox and not is_own:
         raise UnknownTopicError(
             "the log has no such topic, and the app reads it",
             topic=one.name,
@@ -341,7 +342,7 @@ def _check_input(one: InputPlan, plan: Plan, log: Log, settled: Settled) -> None
 
 
 def _deleted(one: InputPlan, request: Request, log: Log, settled: Settled) -> Iterator[str]:
-    """Find deleted records of an input: raise an error, or, if the request accepts it, return notes."""
+    """Find deleted records of an input that others may write: raise an error, or, if the request accepts it, return notes."""
     if one.name not in settled.ends or request.source.base is not None or one.is_inbox:
         return
     for number, start in enumerate(settled.starts[one.name]):

@@ -199,6 +199,7 @@ class _StageRun(Sink):
             {one: count for one, count in self._behind.behind.items() if one.topic in self._history.own},
         )
         result.new_failures = self._failed.result()
+        result.notes += self._history.notes()
         if not self._unit.range:
             result.work.replayed = task.totals.records - self._records_before
         if self._ranged is not None:
