@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+import pytest
+
+import tailrace as tr
 from tailrace.core import rows
+from tailrace.core.engine.at_work import AtWork
+from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.timers import FOREVER, TimerQueue
+from tests.core.driven import Driven
 
 
 class Index:
@@ -54,3 +61,37 @@ def test_timers_of_another_actor_are_not_looked_at() -> None:
     index.rows |= {rows.index_row(rows.PROCESSING_TIME, at, b"a", b"k", b"nx") for at in range(100)}
     assert queue_over(index, stored=True).due_ms == FOREVER
     assert (len(index.rows), index.read) == (200, 0)
+
+
+class Ring(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+
+
+def test_another_thread_may_ask_what_is_at_work_between_two_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = tr.App("rings", partitions=1)
+    rings = app.topic("rings", Ring, key="key", event_time="at", out_of_order=0)
+
+    @app.actor
+    class Clock(tr.Actor):
+        @tr.process(rings)
+        def ring(self, event: Ring, ctx: tr.Context[str]) -> None:
+            ctx.set_timer(event.at + 1)
+            ctx.set_timer(event.at + 2)
+
+        @tr.on_timer
+        def rung(self, ctx: tr.Context[str]) -> None:
+            found.append(driven.task.at_work)
+
+    found, driven = list[AtWork | None](), Driven(app.plan())
+    begin = InstanceCache.begin
+
+    def begun(cells: InstanceCache) -> None:
+        found.append(driven.task.at_work)
+        begin(cells)
+
+    monkeypatch.setattr(InstanceCache, "begin", begun)
+    driven.take(Ring("a", 1_000), Ring("b", 2_000))
+    timers = [one.timer for one in found if one is not None and one.timer]
+    assert timers == ["unnamed at 1001 ms", "unnamed at 1002 ms"]
+    assert None in found

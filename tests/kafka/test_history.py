@@ -55,7 +55,7 @@ def lived(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Pa
 
 def test_a_replay_equals_the_service_byte_for_byte(lived: tuple[str, Path]) -> None:
     url, folder = lived
-    compared = ("--state", folder / "state", "--compare", "--json", "--workers", 2)
+    compared = ("--state", folder / "state", "--compare", "--json")
     (found,) = done("replay", APP, "--log", url, *compared).lines
     assert (found["differences"], found["records"], len(found["compared"])) == (0, 5_000, 3)
 

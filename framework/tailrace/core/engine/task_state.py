@@ -215,8 +215,10 @@ class TaskState:
             return AtWork(route.name, context.key, self.partition, timer=timer, fired=self.totals.fired)
         topic = self.plan.inputs[unit.input].name
         cause: Any = unit.cause
-        while not hasattr(cause, "offset"):  # of an event of a stream
-            cause = cause[0]
+        while not hasattr(cause, "offset"):
+            if not isinstance(cause, tuple):  # a timer that has just fired
+                return None
+            cause = cause[0]  # of an event of a stream
         return AtWork(route.name, context.key, self.partition, topic=topic, offset=cause.offset)
 
     @property
