@@ -242,11 +242,12 @@ def test_a_copy_has_the_same_records_and_watermarks_at_the_same_offsets_wherever
 
 def test_a_partition_begins_where_it_should_and_records_come_after(logs) -> None:
     source, target = logs
+    stretches = whole(source)  # once: the marker of the last transaction may come later
     with closing(target.placer(SCRATCH)) as placer:
-        for one in whole(source):
+        for one in stretches:
             placer.begin_at(one.place, one.end // 2)
-        placer.append([stretch(source, one.place.partition, one.end // 2, one.end) for one in whole(source)])
-    for one in whole(source):
+        placer.append([stretch(source, one.place.partition, one.end // 2, one.end) for one in stretches])
+    for one in stretches:
         assert target.start_offset(*one.place) == one.end // 2
         assert stretch(target, one.place.partition, one.end // 2, one.end).records == [
             record for record in one.records if record.offset >= one.end // 2
