@@ -11,7 +11,7 @@ from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.records import Delivery, Head, InputRecord, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,15 @@ class InputLane:
                     for time_ms, stamp in zip(self.times, stamps, strict=True)
                 ]
             self.at = 0
-            if self.sent and (times := [one for one in self.times if one is not None]):
+            if self.sent and (
+                times := [one[1] for one in self.heads if one[1] is not None and not _waited(one)]
+            ):
                 self._mark(max(times))
         return True
+
+    def waited(self) -> bool:
+        """Whether the next head has waited for its turn in an ordered operator when the stage began."""
+        return self.sent and self.fill() and _waited(self.heads[self.at])
 
     def _mark(self, last_ms: int) -> None:
         """At the last one of the heads, all events of what is sent that are earlier have been read."""
@@ -159,6 +165,10 @@ class InputLane:
     def next_offset(self) -> int:
         """The offset up to which all records have been taken."""
         return self.heads[self.at][0] if self.fill() else self.end
+
+
+def _waited(head: Head) -> bool:
+    return type(head[3]) is Delivery and head[3].redriven >= 0
 
 
 def _order_time(head: Head) -> int | None:

@@ -7,6 +7,7 @@ that depends on the records alone, so every rebuild comes to the same bytes. It 
                  time first, in steps of the tolerance; within a step by input. A refused head goes at once
     reference    a record of ``watermark=False`` or of a broadcast topic comes before the first event that is not earlier than its
                  timestamp; what a service has read before its first commit (``first_ms``), before all
+    in flight    what has waited in an ordered operator at the beginning comes first, before any watermark rises
     redriven     a redriven record comes last: it was redriven after something had been corrected
     arrival      a record whose event time is its arrival is placed by its timestamp
     clock        the highest record timestamp so far. In an app with timers or lifetimes of processing time it is read before each record
@@ -108,6 +109,11 @@ class StageOrder:
         task, past = self.task, self._past
         task.reopen()  # a snapshot may be of an app whose inputs had ended
         yield from self._settle()  # a commit may have fallen within a drain
+        for lane in self.lanes:
+            while lane.waited():
+                task.run(lane.number, lane.heads[lane.at : lane.at + 1])
+                lane.at, lane.taken = lane.at + 1, lane.taken + 1
+                yield from self._settle()
         for lane in self.lanes:
             yield from self._read_on(lane)
         yield from self._records()

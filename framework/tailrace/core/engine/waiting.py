@@ -62,6 +62,10 @@ class _Offsets:
         return (block << _BITS) + (bits & -bits).bit_length() - 1
 
 
+def _arrival(one: Waiter) -> tuple[int, int]:
+    return one[3], one[4][0]
+
+
 class Waiting:
     """The events that wait in one operator."""
 
@@ -244,7 +248,9 @@ class Waiting:
             first: Waiter = self.first()
             self.pop(first)
             (found if first[3] in numbers else kept).append(first)
-        for time_ms, _, _, number, head in kept:
+        for time_ms, _, _, number, head in sorted(
+            kept, key=_arrival
+        ):  # the queues are in the order of offsets
             self.push(number, head, time_ms)
         return found
 

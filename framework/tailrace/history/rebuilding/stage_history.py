@@ -219,7 +219,7 @@ class StageHistory:
                 continue
             self.of_others[to.name] += not to.is_inbox and origin_of(record, self._plan.app.encode()) is None
             sent = sent_of(to, record, self._ids[to.name].tail_of(record))
-            yield sent if time_ms is None else (time_ms, *sent[1:])
+            yield sent if time_ms is None else (NO_WATERMARK, *sent[1:])
 
 
 class _Others:

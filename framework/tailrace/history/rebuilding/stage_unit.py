@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from tailrace.core import rows
 from tailrace.core.counting import counted
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.intake import refill
 from tailrace.core.engine.key_ranges import KeyRange
@@ -160,6 +161,10 @@ class _StageRun(Sink):
         self._sent_before = {} if cut is None else cut.sent
         refill(task, self._past.source(number))
         task.positions |= self._history.positions()
+        for source, name in enumerate(self._whole.sources):
+            if name in self._history.own or source >= len(self._whole.inputs):
+                # It is read anew, in order. What is behind its readers is late for them, and not behind what was read.
+                task.watermarks.of_source[source] = NO_WATERMARK
         if stage:
             before = made_in(job, self._work, stage - 1, number)
             task.totals.outputs = tape.decode_cut(before.cut).totals.outputs
