@@ -27,6 +27,8 @@ from tailrace.core.counting import counted, listed
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, ReplayDivergedError, UsageError
 from tailrace.core.formats import FOLDER_MODE
+from tailrace.core.records import RecordMark
+from tailrace.history.provenance.judging import last_marks
 from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts
@@ -86,6 +88,8 @@ class _Begun(msgspec.Struct, frozen=True):
     wanted: Wanted
     topics: bytes
     ends: Ends
+    last: dict[str, list[RecordMark | None]]
+    """The last records before these ends: a log that has lost its end since, and has gone on otherwise, has others."""
 
 
 class _Ab(Comparison):
@@ -101,12 +105,18 @@ class _Ab(Comparison):
         file, topics = self._work / "begun.json", self.note_of_topics()
         if file.is_file():
             begun = msgspec.json.decode(file.read_bytes(), type=_Begun)
-            if (begun.wanted, begun.topics) == (self._wanted, topics):
+            same = (begun.wanted, begun.topics) == (self._wanted, topics)
+            if same and begun.last == self._last_before(begun.ends):
                 return begun.ends
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(FOLDER_MODE)
-        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, topics, self.ends)))
+        begun = _Begun(self._wanted, topics, self.ends, self._last_before(self.ends))
+        file.write_bytes(msgspec.json.encode(begun))
         return self.ends
+
+    def _last_before(self, ends: Ends) -> dict[str, list[RecordMark | None]]:
+        with closing(open_past(self._wanted.source)) as log:
+            return {name: last_marks(log, name, of) for name, of in ends.offsets.items()}
 
     def run(self, metrics: Sequence[Metric]) -> AbReport:
         """See ``compare_versions``."""

@@ -59,6 +59,8 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number and digest of all rows of the state."""
     versions: tuple[str, ...] = ()
     """The last versions of the code that have committed the task, the newest at the end (``runtime.task_notes``)."""
+    service: bytes = b""
+    """In a snapshot made in stages: the cut of the service to which it was brought."""
     snapshot: str = ""
     """By an upgrade: the rows up to here are those of this snapshot (``lab.upgrade.generation``)."""
 

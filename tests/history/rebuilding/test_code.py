@@ -147,7 +147,7 @@ def test_what_other_code_has_done_is_not_used(project: Path) -> None:
     write(project, {"law_till/tax.py": "PERCENT = 5"})
     report, totals = again(project, LocalEngine(1))
     assert not report.resumed
-    (note,) = (note for note in report.notes if "the code has changed since it was begun" in note)
+    (note,) = (note for note in report.notes if "this has changed since it was begun" in note)
     assert note.endswith(": sources law_till")
     assert totals == expected(5)
 

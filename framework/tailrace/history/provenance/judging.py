@@ -49,7 +49,7 @@ snapshot leave out topics that were replaced, and a start from a snapshot those 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -267,12 +267,28 @@ def judge_read(log: Log, name: str, partition: int, read: RecordMark | None) -> 
     return Other(f"has another record at offset {read.offset}")
 
 
-def check_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Collection[str] = ()) -> None:
-    """Check that the log has the records that a snapshot has read last. An input that was left is compared if it is among the ``inputs``,
-    which the app declares.
+def last_marks(log: Log, name: str, ends: Sequence[int]) -> list[RecordMark | None]:
+    """Of each partition of a topic, the mark of the last record before its end."""
+    found = [last(log, name, number, stop=end) for number, end in enumerate(ends)]
+    return [None if one is None else RecordMark.of(one) for one in found]
+
+
+def check_reads(
+    plan: Plan, log: Log, snapshot: Snapshot, partition: int, inputs: Collection[str] = ()
+) -> None:
+    """Check that the log has the records that a snapshot has read last, and no other commit than the one to which it was brought in stages.
+    An input that was left is compared if it is among the ``inputs``, which the app declares.
     Raises OtherHistoryError: the log has others.
     """
     entry, known = snapshot.manifest.task(partition), log.topics()
+    service = entry.provenance.service
+    found = judge(plan, log, partition, tape.decode_cut(service)) if service else None
+    if isinstance(found, Other) and plan.app == snapshot.manifest.app:
+        raise OtherHistoryError(
+            f"the snapshot {snapshot.manifest.id} was made when the service stood at {found.why}",
+            why="commit",
+            hint="The log has lost its end since and has gone on otherwise. Take a snapshot that was made of this log.",
+        )
     for name, read in entry.provenance.read.items():
         if name not in known or (name in entry.provenance.abandoned and name not in inputs):
             continue

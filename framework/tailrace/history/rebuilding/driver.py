@@ -22,9 +22,16 @@ from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.stages import own_inputs
-from tailrace.core.errors import OptionError, TailraceError
+from tailrace.core.errors import OptionError, OtherHistoryError, TailraceError
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.provenance.judging import snapshot_provenance
+from tailrace.history.provenance.judging import (
+    Ahead,
+    Other,
+    judge,
+    judge_read,
+    last_marks,
+    snapshot_provenance,
+)
 from tailrace.history.provenance.topics import check_same_topics
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.code_digest import changed, code_of
@@ -103,7 +110,7 @@ class _Rebuild:
                 pass  # errors about a missing past are raised before a folder is created
         with work.held():
             earlier = job = work.job()
-            other = changed(job.code, self._code) if job is not None else []
+            other = [*changed(job.code, self._code), *self._other_history(job)] if job is not None else []
             resumed = job is not None and not other and not restart
             if job is None or not resumed:
                 job = self._begin(job)
@@ -114,12 +121,26 @@ class _Rebuild:
             # This note is about this run only: the snapshot does not depend on how often the driver was killed.
             if not resumed and earlier is not None and not restart:
                 report.note(
-                    "nothing of an interrupted rebuild was used, as the code has changed since it was begun: "
+                    "nothing of an interrupted rebuild was used, as this has changed since it was begun: "
                     f"{listed(other, _SHOWN)}"
                 )
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
+
+    def _other_history(self, job: Job) -> Iterator[str]:
+        """Where the log does not have the history any more to which a job goes: it has lost its end, and may have gone on otherwise."""
+        with opened_past(self._request, self._plan, taped=False) as past:
+            for one in job.targets:
+                if one.cut is not None:
+                    found = judge(self._plan, past.log, one.partition, tape.decode_cut(one.cut))
+                    if isinstance(found, Other | Ahead):
+                        yield f"the log, which had {found.why}"
+            for name, marks in job.marks.items():
+                for number, mark in enumerate(marks):
+                    read = judge_read(past.log, name, number, mark)
+                    if mark is not None and isinstance(read, Other | Ahead):
+                        yield f"{name!r} partition {number}, which {read.why}"
 
     # --- beginning
 
@@ -137,9 +158,11 @@ class _Rebuild:
         request, plan = self._request, self._plan
         with opened_past(request, plan, taped=False) as past:
             settled = settle(request, past)
+            inputs = {one.name for one in plan.inputs} & settled.ends.keys()
+            marks = {name: last_marks(past.log, name, settled.ends[name]) for name in sorted(inputs)}
         draft = Snapshots(request.to.uri, plan.app).begin()
         return Job(
-            **msgspec.structs.asdict(settled),
+            **msgspec.structs.asdict(settled) | {"marks": marks},
             id=self._id,
             code=self._code,
             request=request,
@@ -212,6 +235,12 @@ class _Rebuild:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
             check_same_topics(past.log, job.topics)
+            for said in self._other_history(job):
+                raise OtherHistoryError(
+                    f"during the rebuild this has changed: {said}",
+                    why="commit",
+                    hint="The log has lost its end. Run the rebuild again: it begins from the start.",
+                )
             if job.request.to.outputs != "none":
                 publish_outputs(job, tuple(file for one in tasks for file in one.outputs))
             manifest = manifest_of(job, past, tasks, report.notes)
@@ -281,14 +310,11 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
 def _entry(result: TaskResult, job: Job, past: HistorySource) -> TaskEntry:
     cut, state = result.cut or b"", result.state
     left = past.beginning(job, result.partition).abandoned(cut) if cut else {}
+    provenance = snapshot_provenance(past.log, result.partition, cut, left)
+    if job.stages and not job.request.limited:
+        provenance = replace(provenance, service=job.targets[result.partition].cut or b"")
     return TaskEntry(
-        result.partition,
-        cut,
-        result.changelog_position,
-        state.schema,
-        state.files,
-        snapshot_provenance(past.log, result.partition, cut, left),
-        state.waiting,
+        result.partition, cut, result.changelog_position, state.schema, state.files, provenance, state.waiting
     )
 
 

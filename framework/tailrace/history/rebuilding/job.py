@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tailrace.core.records import RecordMark
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "stages"]
@@ -56,6 +57,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None = None
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
+    marks: dict[str, list[RecordMark | None]] = {}
+    """By topic and partition, the last record before its end."""
     starts: dict[str, list[int]] = {}
     """In stages: by input and partition, the first offset that the log has."""
     clock_ms: int | None = None

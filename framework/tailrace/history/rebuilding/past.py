@@ -38,7 +38,7 @@ class HistorySource(AppHistory):
             starts = {name: job.starts[name][number] for name in inputs}
             begun = stages_beginning(self, number, end, asked, starts)
             if begun.snapshot is not None:
-                check_reads(self.log, begun.snapshot, number, inputs)
+                check_reads(self.plan, self.log, begun.snapshot, number, inputs)
             return begun
         if end is None:
             return Beginning(number, b"")

@@ -58,7 +58,7 @@ class InputPositions:
         For a task that ``is_new`` the log never has them: it is another log, or another app name.
         """
         declared = {one.name for one in self._plan.inputs}
-        check_reads(self._log, self._snapshot, self._number, declared)
+        check_reads(self._plan, self._log, self._snapshot, self._number, declared)
         cut = tape.decode_cut(self._entry.cut)
         self._check_waiting(cut, is_new=is_new)
         found: dict[str, int] = {}
