@@ -89,7 +89,7 @@ class _Begun(msgspec.Struct, frozen=True):
     topics: bytes
     ends: Ends
     last: dict[str, list[RecordMark | None]]
-    """The last records before these ends: a log that has lost its end since, and has gone on otherwise, has others."""
+    """The last records before these ends: a log that has lost its end since, and has other records since, has others."""
 
 
 class _Ab(Comparison):

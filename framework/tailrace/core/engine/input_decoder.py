@@ -164,7 +164,6 @@ class InputDecoder:
         """For an inbox: the decoders of redriven records, by input."""
         topic = input_plan.topic
         self._too_deep = None if topic is None else depth_test(topic.settings.format, topic.type)
-        self._clock_ms: int | None = None
         self._latest_ms = input_plan.time_max_ms
         """The highest event time that is accepted."""
         self.refused: Set[int] = frozenset()
@@ -180,7 +179,7 @@ class InputDecoder:
                 for record in records
             ]
         else:
-            self._clock_ms, self._latest_ms = clock_ms, self._plan.time_max_ms
+            self._latest_ms = self._plan.time_max_ms
             if clock_ms is not None and self._plan.ahead_of_clock_ms is not None:
                 self._latest_ms = min(self._latest_ms, clock_ms + self._plan.ahead_of_clock_ms)
             at_once = self._sound(records)
@@ -307,9 +306,8 @@ class InputDecoder:
         return offset, time_ms, key, event, record
 
     def _ahead(self, time_ms: int) -> tuple[str, str]:
-        """Message and hint for an event time that is too far ahead of the clock."""
-        most, clock_ms = spelled(self._plan.ahead_of_clock_ms or 0), self._clock_ms or 0
-        ahead = f"more than {most} ahead of the clock, which reads{_as_date(clock_ms)}"
+        """Message and hint for an event time that is too far ahead of the clock. A dead letter has them, so no reading of the clock."""
+        ahead = f"more than {spelled(self._plan.ahead_of_clock_ms or 0)} ahead of the clock"
         hint = "If such events are right, give the topic a larger ahead_of_clock, or None."
         return f"the event time {time_ms} ms{_as_date(time_ms)} is {ahead}", hint
 

@@ -68,7 +68,7 @@ class StageOrder:
         self._here = range(len(task.plan.operators)) if here is None else here
         self._limit = limit = limit or Limit()
         self.clock_ms = task.now
-        self._is_clocked = any(map(_has_processing_time, task.plan.actors))
+        self._is_clocked = any(map(has_processing_time, task.plan.actors))
         self._unread = 0
         """How many more records are taken without a reading of the clock, if nothing goes by it."""
         stand = past.stand
@@ -252,7 +252,7 @@ class StageOrder:
                     yield from self._settle()
 
 
-def _has_processing_time(actor: ActorPlan) -> bool:
+def has_processing_time(actor: ActorPlan) -> bool:
     """Whether anything of an actor goes by the clock."""
     domains = [one.ttl_domain for one in (*actor.maps, *actor.lists)] + [one.domain for one in actor.ttls]
     return bool(actor.processing_timers) or rows.PROCESSING_TIME in domains

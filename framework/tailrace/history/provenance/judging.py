@@ -287,7 +287,7 @@ def check_reads(
         raise OtherHistoryError(
             f"the snapshot {snapshot.manifest.id} was made when the service stood at {found.why}",
             why="commit",
-            hint="The log has lost its end since and has gone on otherwise. Take a snapshot that was made of this log.",
+            hint="The log has lost its end since and has other records since. Take a snapshot that was made of this log.",
         )
     for name, read in entry.provenance.read.items():
         if name not in known or (name in entry.provenance.abandoned and name not in inputs):

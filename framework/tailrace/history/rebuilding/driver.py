@@ -129,7 +129,7 @@ class _Rebuild:
         return report
 
     def _other_history(self, job: Job) -> Iterator[str]:
-        """Where the log does not have the history any more to which a job goes: it has lost its end, and may have gone on otherwise."""
+        """Where the log does not have the history any more to which a job goes: it has lost its end, and may have other records since."""
         with opened_past(self._request, self._plan, taped=False) as past:
             for one in job.targets:
                 if one.cut is not None:

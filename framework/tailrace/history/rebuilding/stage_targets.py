@@ -19,6 +19,7 @@ from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
 from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
+from tailrace.core.engine.stage_order import has_processing_time
 from tailrace.core.engine.stages import Stages, own_inputs
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
@@ -83,6 +84,10 @@ def settle_in_stages(
         notes.append(
             f"{listed(one_order, _SHOWN)}: on arrival, of several inputs or of what the app sends itself. In a service that depends on "
             "the schedule, and here on the event times: results may differ in this order alone"
+        )
+    if clocked := [one.name for one in plan.actors if has_processing_time(one)]:
+        notes.append(
+            f"{listed(clocked, _SHOWN)}: processing time goes by the timestamps of records, and not by the clock of the service"
         )
     notes += _letters(plan, log)
     if not request.limited:

@@ -163,7 +163,7 @@ class _StageRun(Sink):
         task.positions |= self._history.positions()
         for source, name in enumerate(self._whole.sources):
             if name in self._history.own or source >= len(self._whole.inputs):
-                # It is read anew, in order. What is behind its readers is late for them, and not behind what was read.
+                # It is read again, in order. What is behind its readers is late for them, and not behind what was read.
                 task.watermarks.of_source[source] = NO_WATERMARK
         if stage:
             before = made_in(job, self._work, stage - 1, number)
