@@ -166,7 +166,7 @@ def equal(folder: Path, app: str, *splits: int, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("until", ["end", "as of", "limit", "base"])
 def test_an_app_that_does_everything(until: str, tmp_path: Path) -> None:
     app, random = any_app.place(_busy()), Random(until)
-    topics = dict.fromkeys(("hits", "more", "late", "out"), 2)
+    topics: dict[str, int] = dict.fromkeys(("hits", "more", "late", "out"), 2)
     lived.append(tmp_path, _hits(random, 400), topics)
     options: dict[str, Any] = {"on_error": "dead-letter"}
     if until == "as of":

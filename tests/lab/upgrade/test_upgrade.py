@@ -90,7 +90,9 @@ def test_the_command_ends_when_processes_of_the_new_version_fail_again_and_again
                 break
         said = waits.result()
     assert re.search(r"a process of version '2' has failed: .*'more'", said)
-    assert re.search(r"have failed before they had begun .*\([5-9] failures\), the last one by: .*'more'", said)
+    assert re.search(
+        r"have failed before they had begun .*\([5-9] failures\), the last one by: .*'more'", said
+    )
     assert "run this command again: it resumes" in said
     with stage.service(new, log, tmp_path, "--create-topics") as runs:
         assert stage.command(asked)["done"]

@@ -256,7 +256,7 @@ class Task(OrderedTask):
                     time_ms = context.now
                 to, watermark, mark, image = routes, unit.watermark, len(outputs), NOT_TOUCHED
                 if picks:
-                    if not one.inbox:
+                    if ranged is not None and not one.inbox:
                         to = ranged.taken(number, offset, routes, key, mark)
                     elif event.redriven >= 0:
                         self._handle_redriven(one, (offset, time_ms, key, event, record))

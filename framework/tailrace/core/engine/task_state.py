@@ -216,7 +216,7 @@ class TaskState:
         topic = self.plan.inputs[unit.input].name
         cause: Any = unit.cause
         while not hasattr(cause, "offset"):
-            if not isinstance(cause, tuple):  # a timer that has just fired
+            if hasattr(cause, "time_ms"):  # a timer that has just fired
                 return None
             cause = cause[0]  # of an event of a stream
         return AtWork(route.name, context.key, self.partition, topic=topic, offset=cause.offset)

@@ -160,9 +160,10 @@ class _Rebuild:
             settled = settle(request, past)
             inputs = {one.name for one in plan.inputs} & settled.ends.keys()
             marks = {name: last_marks(past.log, name, settled.ends[name]) for name in sorted(inputs)}
+            settled = replace(settled, marks=marks)
         draft = Snapshots(request.to.uri, plan.app).begin()
         return Job(
-            **msgspec.structs.asdict(settled) | {"marks": marks},
+            **msgspec.structs.asdict(settled),
             id=self._id,
             code=self._code,
             request=request,
