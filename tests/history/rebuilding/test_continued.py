@@ -156,6 +156,7 @@ def test_a_message_behind_its_receiver_is_handled_late_and_not_kept(tmp_path: Pa
     lived.live_on(tmp_path, app, ends=False)
     asked: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": "base"}
     report, again = done(tmp_path, app, order="stages", name="again", **asked)
+    assert "was late in the service because this input had been idle" in str(report.notes)
     assert not [*again.messages(0), *again.messages(1)]
     live = lived.fields(lived.live(tmp_path, plan))
     assert lived.fields(rebuilt(again)) == live

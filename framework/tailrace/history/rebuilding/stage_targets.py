@@ -10,6 +10,7 @@ it has never run        at the end of its inputs, each operator as far as these 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -89,6 +90,7 @@ def settle_in_stages(
         notes.append(
             f"{listed(clocked, _SHOWN)}: processing time goes by the timestamps of records, and not by the clock of the service"
         )
+    notes += _late_after_idle(settled.targets)
     notes += _letters(plan, log)
     if not request.limited:
         notes += _held_back(plan, log)
@@ -246,6 +248,19 @@ def _check_is_before(past: HistorySource, reference: InputPlan, settled: Settled
             f"nothing of the reference data in {reference.name!r} lies before the first event: the first of its records has the "
             f"timestamp {min(stamps)} ms, and the first event is of {min(events)} ms",
             hint="Say what the events find: --tables first has all of it read before them, --tables as-of each record at its timestamp.",
+        )
+
+
+def _late_after_idle(targets: Sequence[Target]) -> Iterator[str]:
+    """A note about what was late in the service for a reason that no record tells."""
+    late = Counter[str]()
+    for one in targets:
+        for name, source in () if one.cut is None else tape.decode_cut(one.cut).idleness.items():
+            late[name] += source.late
+    for name, count in sorted((+late).items()):
+        yield (
+            f"{counted(count, 'event')} of {name} {'was' if count == 1 else 'were'} late in the service because this input had been idle: "
+            "here they may be in time"
         )
 
 
