@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
@@ -128,6 +129,15 @@ def _idle() -> tr.App:
 idle = _idle()
 
 
+def cuts_of(folder: Path, plan: Plan) -> list[tape.Cut]:
+    """The last cuts of a service."""
+    with closing(EmbeddedLog(folder / "log", create=False)) as log:
+        if plan.changelog_topic not in log.topics():
+            return []
+        found = [AppHistory(plan, log).committed(one).cut for one in range(plan.partitions)]
+    return [tape.decode_cut(one) for one in found if one]
+
+
 def test_a_message_behind_its_receiver_is_handled_late_and_not_kept(tmp_path: Path) -> None:
     """Its sender's partition is idle when the base is made, and the receiver has passed it."""
     app, plan = f"{__name__}:idle", idle.plan()
@@ -138,11 +148,7 @@ def test_a_message_behind_its_receiver_is_handled_late_and_not_kept(tmp_path: Pa
         return Output("events", one.key.encode(), msgspec.json.encode(one), one.at)
 
     def reached() -> int:
-        with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
-            if plan.changelog_topic not in log.topics():
-                return 0
-            cuts = [AppHistory(plan, log).committed(one).cut for one in range(plan.partitions)]
-        return max(tape.decode_cut(one).operators["Second"] if one else 0 for one in cuts)
+        return max((one.operators["Second"] for one in cuts_of(tmp_path, plan)), default=0)
 
     lived.append(tmp_path, [at(0, 0), at(1, 10_000)], {"events": 2})
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--commit-interval", "20ms")
@@ -150,14 +156,58 @@ def test_a_message_behind_its_receiver_is_handled_late_and_not_kept(tmp_path: Pa
         wait_until(lambda: reached() >= T0 + 9_999, "both partitions are idle")
         lived.append(tmp_path, [at(1, 45_000)], {})
         wait_until(lambda: reached() >= T0 + 44_999, "the timer has fired")
-    _, base = done(tmp_path, app, order="stages", name="base")
-    assert max(tape.decode_cut(one.cut).operators["Second"] for one in base.manifest.tasks) == T0 + 44_999
-    lived.append(tmp_path, [at(0, 60_000)], {})
-    lived.live_on(tmp_path, app, ends=False)
+        _, base = done(tmp_path, app, order="stages", name="base")
+        stood = max(tape.decode_cut(one.cut).operators["Second"] for one in base.manifest.tasks)
+        assert stood >= T0 + 44_999
+        lived.append(tmp_path, [at(0, 60_000)], {})
+        wait_until(
+            lambda: sum(one.totals.late for one in cuts_of(tmp_path, plan)) == 1, "the message has come late"
+        )
     asked: dict[str, Any] = {"base": str(tmp_path / "snapshots"), "base_id": "base"}
     report, again = done(tmp_path, app, order="stages", name="again", **asked)
-    assert "was late in the service because this input had been idle" in str(report.notes)
     assert not [*again.messages(0), *again.messages(1)]
     live = lived.fields(lived.live(tmp_path, plan))
     assert lived.fields(rebuilt(again)) == live
     assert (live["Second", "b"]["n"], report.late) == (2, 1)
+
+
+def _joined() -> tr.App:
+    app = tr.App("joined", partitions=1)
+    some = app.topic("some", Event, idle_after="1s")
+    others = app.topic("others", Event)
+
+    @app.actor
+    class Both(tr.Actor, order="event-time"):
+        n: int = 0
+
+        @tr.process(some)
+        def one(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.n += 1
+
+        @tr.process(others)
+        def other(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.n += 1
+
+    return app
+
+
+joined = _joined()
+
+
+def test_a_note_counts_what_was_late_in_the_service_after_a_silence(tmp_path: Path) -> None:
+    app, plan = f"{__name__}:joined", joined.plan()
+    lived.append(tmp_path, [*_events("some", [0]), *_events("others", [0])], {"some": 1, "others": 1})
+    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--commit-interval", "20ms")
+    with Running("run", app, *where, "--create-topics"):
+        lived.append(tmp_path, _events("others", [60_000]), {})
+        wait_until(
+            lambda: any(one.operators["Both"] >= T0 + 59_999 for one in cuts_of(tmp_path, plan)),
+            "the silent input counts no more",
+        )
+        lived.append(tmp_path, _events("some", [30_000]), {})
+        wait_until(lambda: any(one.totals.late for one in cuts_of(tmp_path, plan)), "the event has come late")
+    report, _ = done(tmp_path, app, order="stages")
+    said = (
+        "1 event of some was late in the service because this input had been idle: here they may be in time"
+    )
+    assert said in report.notes
