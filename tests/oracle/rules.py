@@ -238,6 +238,27 @@ class Oracle:
         while left := sorted((some[0].at // 1_000, name) for name, some in heads.items() if some):
             self._take(heads[left[0][1]].popleft())
 
+    def send_in_stages(self, records: Sequence[Record], stamp_ms: int) -> None:
+        """The same in a rebuild in stages: reference data comes before the first event that is not earlier than its timestamp, and an
+        input without any record counts for nothing.
+        """
+        self.idle |= self.inputs.keys() - {one.input for one in records}
+        reference = [one for one in records if one.key is not None and not self.inputs[one.input].counts]
+        reference.sort(key=lambda one: one.input)
+        heads = defaultdict[str, deque[Record]](deque)
+        for one in records:
+            if one.key is None:
+                self.letters.append((one.input, "", ""))
+            elif self.inputs[one.input].counts:
+                heads[one.input].append(one)
+        while left := sorted((some[0].at // 1_000, name) for name, some in heads.items() if some):
+            if heads[left[0][1]][0].at >= stamp_ms:
+                while reference:
+                    self._take(reference.pop(0))
+            self._take(heads[left[0][1]].popleft())
+        for one in reference:
+            self._take(one)
+
     def wait(self, by_ms: int) -> None:
         """The clock advances, and inputs become idle (rule 4)."""
         self.clock += by_ms

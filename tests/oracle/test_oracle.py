@@ -16,9 +16,9 @@ from tests.oracle.rules import Oracle
 from tests.oracle.worlds import InMemory, OnTheLog, Result, follow, of_oracle
 
 
-def compare(case: Case, world: InMemory | OnTheLog) -> Oracle:
-    """Bring each step to both, and compare what they have come to."""
-    oracle, inside = Oracle(case.actor), world.random.choice((1, 3, 8))
+def compare(case: Case, world: InMemory | OnTheLog, inside: int | None = None) -> Oracle:
+    """Bring each step to both, and compare what they have come to. ``inside``: how many timers are in the row of their key."""
+    oracle, inside = Oracle(case.actor), inside or world.random.choice((1, 3, 8))
     try:
         with mock.patch.object(rows, "INSIDE", inside):  # more timers have rows of their own
             for step in case.steps:
