@@ -128,21 +128,20 @@ class InputLane:
                     for time_ms, stamp in zip(self.times, stamps, strict=True)
                 ]
             self.at = 0
-            if self.sent and (
-                times := [one[1] for one in self.heads if one[1] is not None and not _waited(one)]
-            ):
-                self._mark(max(times))
+            if self.sent:
+                timed = zip(self.times, self.heads, strict=True)
+                self._mark([at for at, head in timed if at is not None and not _waited(head)])
         return True
 
     def waited(self) -> bool:
         """Whether the next head has waited for its turn in an ordered operator when the stage began."""
         return self.sent and self.fill() and _waited(self.heads[self.at])
 
-    def _mark(self, last_ms: int) -> None:
+    def _mark(self, times: Sequence[int]) -> None:
         """At the last one of the heads, all events of what is sent that are earlier have been read."""
-        for source in self.sources:
+        for source in self.sources if times else ():
             at = len(self.marks) - len(self._last_marks)
-            self.marks.insert(at, (self.heads[-1][0], source, last_ms - 1))
+            self.marks.insert(at, (self.heads[-1][0], source, max(times) - 1))
 
     def _up_to(self, as_of_ms: int, records: Sequence[InputRecord]) -> Sequence[InputRecord]:
         """Drop the heads from after a time. One without an event time goes by its timestamp. Returns what is left of
