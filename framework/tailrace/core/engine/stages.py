@@ -129,12 +129,6 @@ class Stages:
             if any(self.of[one] == number for one in _takers(plan, name))
         ]
 
-    def messages_for(self, number: int) -> frozenset[str]:
-        """The actors of a stage that take messages."""
-        return frozenset(
-            one.name for one in self.plan.operators if one.actor is not None and self.of[one.index] == number
-        )
-
     def published_in(self, number: int) -> list[Published]:
         """The topics and channels that a stage writes, with its writers."""
         found = [

@@ -110,7 +110,10 @@ class _Rebuild:
                 pass  # errors about a missing past are raised before a folder is created
         with work.held():
             earlier = job = work.job()
-            other = [*changed(job.code, self._code), *self._other_history(job)] if job is not None else []
+            other = list[str]()
+            if job is not None:
+                with opened_past(self._request, self._plan, taped=False) as past:
+                    other = [*changed(job.code, self._code), *_other_history(job, past)]
             resumed = job is not None and not other and not restart
             if job is None or not resumed:
                 job = self._begin(job)
@@ -127,20 +130,6 @@ class _Rebuild:
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
-
-    def _other_history(self, job: Job) -> Iterator[str]:
-        """Where the log does not have the history any more to which a job goes: it has lost its end, and may have other records since."""
-        with opened_past(self._request, self._plan, taped=False) as past:
-            for one in job.targets:
-                if one.cut is not None:
-                    found = judge(self._plan, past.log, one.partition, tape.decode_cut(one.cut))
-                    if isinstance(found, Other | Ahead):
-                        yield f"the log, which had {found.why}"
-            for name, marks in job.marks.items():
-                for number, mark in enumerate(marks):
-                    read = judge_read(past.log, name, number, mark)
-                    if mark is not None and isinstance(read, Other | Ahead):
-                        yield f"{name!r} partition {number}, which {read.why}"
 
     # --- beginning
 
@@ -236,7 +225,7 @@ class _Rebuild:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
             check_same_topics(past.log, job.topics)
-            for said in self._other_history(job):
+            for said in _other_history(job, past):
                 raise OtherHistoryError(
                     f"during the rebuild this has changed: {said}",
                     why="commit",
@@ -247,6 +236,20 @@ class _Rebuild:
             manifest = manifest_of(job, past, tasks, report.notes)
         Snapshots(self._request.to.uri, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
+
+
+def _other_history(job: Job, past: HistorySource) -> Iterator[str]:
+    """Where the log does not have the history any more to which a job goes: it has lost its end, and may have other records since."""
+    for one in job.targets:
+        if one.cut is not None:
+            found = judge(past.plan, past.log, one.partition, tape.decode_cut(one.cut))
+            if isinstance(found, Other | Ahead):
+                yield f"the log, which had {found.why}"
+    for name, marks in job.marks.items():
+        for number, mark in enumerate(marks):
+            read = judge_read(past.log, name, number, mark)
+            if isinstance(read, Other | Ahead):
+                yield f"{name!r} partition {number}, which {read.why}"
 
 
 def _expected(unit: Unit) -> int:

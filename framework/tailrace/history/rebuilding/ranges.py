@@ -98,7 +98,7 @@ class RangeFiles:
         *,
         is_wanted: bool,
     ) -> None:
-        self._unit, self._work, self._files, self._range = unit, work, f"{unit.name}-{attempt}", range
+        self._work, self._files, self._range = work, f"{unit.name}-{attempt}", range
         self._before, self._sent = replace(before), sent
         self._emitted = BlockWriter(work.blocks / f"{self._files}-emitted")
         self._is_wanted = is_wanted
@@ -147,12 +147,11 @@ def joined_ranges(unit: Unit, past: HistorySource, work: WorkFolder, attempt: st
             f"the ranges of keys of {unit.name} have not come to one cut", hint="Run it again with --restart."
         )
     first, plan = made[0], past.plan
-    cut, numbers = tape.decode_cut(first.cut), SentNumbers(unit.partition, first.sent_before)
+    cut, *others = (tape.decode_cut(one.cut) for one in made)
+    numbers = SentNumbers(unit.partition, first.sent_before)
     for name in _HANDLED:
-        more = (
-            getattr(tape.decode_cut(one.cut).totals, name) - getattr(one.before, name) for one in made[1:]
-        )
-        setattr(cut.totals, name, getattr(cut.totals, name) + sum(more))
+        more = sum(getattr(one.totals, name) - getattr(first.before, name) for one in others)
+        setattr(cut.totals, name, getattr(cut.totals, name) + more)
 
     def read(name: str, one: _RangeMade, type: Any) -> Iterator[Any]:
         return chain.from_iterable(BlockReader[Any](work.blocks / f"{one.files}-{name}", list[type]))

@@ -70,12 +70,12 @@ def run_stage(
         else:
             run = _StageRun(unit, past, work, attempt, closing, watch or Watch())
             made, result = run.run(), run.result
-            if unit.range is not None:
-                return result
         written_s = time.perf_counter()
-        _write(made, result, unit, attempt)
-        result.work.phases.handle += written_s - begun_s - result.work.phases.read
-        result.work.phases.write = time.perf_counter() - written_s
+        phases = result.work.phases
+        phases.handle = written_s - begun_s - phases.read
+        if unit.range is None:
+            _write(made, result, unit, attempt)
+            phases.write = time.perf_counter() - written_s
         return result
 
 
